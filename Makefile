@@ -1,0 +1,54 @@
+# The same commands for a person and for CI. Everything lives in .venv and .data.
+VENV ?= .venv
+BIN := $(VENV)/bin
+UV_VERSION := 0.13.9
+export UV_PYTHON_DOWNLOADS := never
+export UV_PROJECT_ENVIRONMENT := $(VENV)
+PACKAGES := libs/pamspec_common libs/pamspec_client libs/pamspec_cli \
+	services/write services/relay services/query services/subscription services/gateway
+ARGS ?=
+
+.PHONY: setup setup-pip up down test check bench lock clean format
+
+setup: ## uv from PyPI into .venv when missing, then every package of the workspace, as locked
+	@tools/venv $(VENV)
+	@$(BIN)/uv --version 2>/dev/null | grep -q '^uv $(UV_VERSION)' || $(BIN)/python -m pip install -q uv==$(UV_VERSION)
+	$(BIN)/uv sync --frozen --all-packages
+
+setup-pip: ## the same environment with pip alone
+	@tools/venv $(VENV)
+	$(BIN)/python -m pip install -q --require-hashes -r requirements.txt
+	$(BIN)/python -m pip install -q --no-deps --no-build-isolation $(addprefix -e ,$(PACKAGES))
+
+up: ## the whole service with its servers; Ctrl-C stops it
+	$(BIN)/pamspec up $(ARGS)
+
+down: ## stop a running `make up` of the same data directory
+	$(BIN)/pamspec down $(ARGS)
+
+test: ## every test, on real servers
+	$(BIN)/pytest $(ARGS)
+
+check: ## formatting, lint, types, import rules, locks and the texts of the repository
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/uv lock --check
+	$(BIN)/python tools/check_requirements.py
+	$(BIN)/python tools/check_texts.py
+	$(BIN)/lint-imports
+	$(BIN)/mypy
+
+bench: ## every figure beside its floor
+	$(BIN)/pamspec bench $(ARGS)
+
+format: ## rewrite formatting and the order of imports
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+lock: ## resolve again: uv.lock, and requirements.txt from it
+	$(BIN)/uv lock
+	$(BIN)/python tools/check_requirements.py --write
+
+clean: ## remove the environment and caches; the data directory stays
+	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -1,0 +1,1 @@
+"""The typed client of a memory service, synchronous and asynchronous."""

@@ -1,0 +1,1 @@
+"""The only public door: authentication, limits, the operation door and its conveniences."""

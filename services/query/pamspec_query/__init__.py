@@ -1,0 +1,1 @@
+"""Reads: heads, versions, past positions, structured queries and history."""

@@ -1,0 +1,1 @@
+"""Durable subscriptions: catch-up from the ledger, live delivery over every channel."""

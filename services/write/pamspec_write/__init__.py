@@ -1,0 +1,1 @@
+"""The only writer of versions and ledger: commands, group commit, operation records."""
