@@ -1,0 +1,55 @@
+"""The few ASGI moves that our own small applications make."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, MutableMapping
+from typing import Any
+
+from pamspec_common.calls import Answer
+from pamspec_common.errors import InvalidRequest
+
+Scope = MutableMapping[str, Any]
+Message = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[Message]]
+Send = Callable[[Message], Awaitable[None]]
+ASGIApp = Callable[[Scope, Receive, Send], Awaitable[None]]
+
+_JSON = (b"content-type", b"application/json")
+
+
+class ClientGone(Exception):
+    """The client closed the connection before its request was whole."""
+
+
+async def read_body(receive: Receive, limit: int) -> bytes:
+    """The request body; InvalidRequest (413) beyond `limit` bytes, ClientGone when the client leaves."""
+    message = await receive()
+    if not message.get("more_body") and message["type"] == "http.request":
+        body: bytes = message.get("body", b"")
+        if len(body) > limit:
+            raise _too_large(limit)
+        return body
+    parts = bytearray()
+    while True:
+        if message["type"] != "http.request":
+            raise ClientGone
+        parts += message.get("body", b"")
+        if len(parts) > limit:
+            raise _too_large(limit)
+        if not message.get("more_body"):
+            return bytes(parts)
+        message = await receive()
+
+
+def _too_large(limit: int) -> InvalidRequest:
+    return InvalidRequest(
+        f"The request body is larger than {limit} bytes; send less at a time.", details={"limit": limit}, status=413
+    )
+
+
+async def send_answer(send: Send, answer: Answer) -> None:
+    """Send a JSON answer with its headers."""
+    headers = [_JSON, (b"content-length", str(len(answer.body)).encode())]
+    headers += [(name.lower().encode(), value.encode()) for name, value in answer.headers.items()]
+    await send({"type": "http.response.start", "status": answer.status, "headers": headers})
+    await send({"type": "http.response.body", "body": answer.body})

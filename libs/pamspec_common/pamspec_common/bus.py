@@ -1,0 +1,75 @@
+"""NATS: one way to connect, and the streams of contracts/streams.yaml created as written there."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Callable
+
+import nats
+from nats.aio.client import Client
+
+from pamspec_common.settings import CommonSettings
+
+_log = logging.getLogger(__name__)
+
+PING_INTERVAL_S = 15
+RECONNECT_WAIT_S = 0.25
+
+HEADER_EVENT_ID = "Pamspec-Event-Id"
+HEADER_EPOCH = "Pamspec-Ledger-Epoch"
+
+
+async def connect(
+    settings: CommonSettings,
+    name: str,
+    *,
+    on_disconnect: Callable[[], Awaitable[None]] | None = None,
+    on_reconnect: Callable[[], Awaitable[None]] | None = None,
+) -> Client:
+    """A connection that never gives up, once it is there; the call itself waits until the server is there.
+
+    A service that must start during a bus outage therefore awaits this in a background task.
+    """
+
+    async def failed(error: Exception) -> None:
+        _log.info("bus: %s", error, extra={"action": "bus_error"})
+
+    async def nothing() -> None:
+        return None
+
+    seed = settings.nats_nkey_seed
+    return await nats.connect(
+        settings.nats_url,
+        name=f"pamspec-{name}",
+        nkeys_seed_str=seed.get_secret_value() if seed else None,
+        max_reconnect_attempts=-1,
+        reconnect_time_wait=RECONNECT_WAIT_S,
+        ping_interval=PING_INTERVAL_S,
+        max_outstanding_pings=2,
+        allow_reconnect=True,
+        error_cb=failed,
+        disconnected_cb=on_disconnect or nothing,
+        reconnected_cb=on_reconnect or nothing,
+        pending_size=8 * 1024 * 1024,
+        drain_timeout=5,
+    )
+
+
+def wake_subject(partition: int) -> str:
+    """The core subject on which a commit wakes the relay of a partition."""
+    return f"pamspec.wake.{partition}"
+
+
+def ledger_subject(partition: int, tenant_token: str, scope_token: str, event_type: str) -> str:
+    """The ingest subject of an event (contracts/streams.yaml)."""
+    return f"pamspec.ledger.{partition}.{tenant_token}.{scope_token}.{event_type}"
+
+
+def event_subject(tenant_token: str, scope_token: str, event_type: str) -> str:
+    """The republished topic of an event."""
+    return f"pamspec.events.{tenant_token}.{scope_token}.{event_type}"
+
+
+def deliver_subject(principal_token: str, subscription_token: str) -> str:
+    """The delivery subject of a subscription over NATS."""
+    return f"pamspec.deliver.{principal_token}.{subscription_token}"

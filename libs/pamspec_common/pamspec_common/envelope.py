@@ -1,0 +1,47 @@
+"""The envelope: one version of an object, relationship or delegation as every door answers it.
+
+A version is stored in two halves: `metadata` (immutable JSON bytes, digested into the ledger) and the erasable row
+`content` + `private` (JSON bytes: provenance, actor, integrity, policy_basis). Invariant: the same stored version
+gives the same envelope bytes always (PAMSPEC P154-P156); an erased version shows ids, states, sequence and times, with
+content `{"tombstone":true}` and the provenance that must remain (S21).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import orjson
+
+from pamspec_common.strict_json import Fragment
+
+SPEC_VERSION = "0.1.0-draft"
+TOMBSTONE = b'{"tombstone":true}'
+DIGEST_MEMBERS = ("content_digest", "private_digest")
+
+_SORTED = orjson.OPT_SORT_KEYS
+
+
+def envelope_bytes(metadata: bytes, content: bytes | None, private: bytes | None) -> bytes:
+    """The envelope of a stored version; `content` and `private` are None once erased."""
+    return orjson.dumps(envelope(metadata, content, private), option=_SORTED)
+
+
+def envelope(metadata: bytes, content: bytes | None, private: bytes | None) -> dict[str, Any]:
+    """The envelope as a document whose canonical_content is a raw JSON fragment.
+
+    `metadata` holds every envelope field that is never erased, with `actor` and `provenance` reduced to the ids that
+    remain; `private` holds {actor, provenance, integrity?, policy_basis?, quality_signals?} whole and takes their place.
+    """
+    document: dict[str, Any] = orjson.loads(metadata)
+    for member in DIGEST_MEMBERS:
+        document.pop(member, None)
+    if private is not None:
+        document.update(orjson.loads(private))
+    document["canonical_content"] = Fragment(TOMBSTONE if content is None else content)
+    return document
+
+
+def project(metadata: bytes, content: bytes | None, private: bytes | None, fields: list[str]) -> bytes:
+    """The named top-level fields of an envelope; names that it lacks are left out."""
+    document = envelope(metadata, content, private)
+    return orjson.dumps({name: document[name] for name in fields if name in document}, option=_SORTED)

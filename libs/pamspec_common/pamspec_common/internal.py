@@ -1,0 +1,130 @@
+"""The internal door: how services reach one another over HTTP, many calls in one request.
+
+`POST /internal/operations` takes length-prefixed msgpack `Call`s and answers length-prefixed `(index, Answer)` pairs in
+the order in which they finish. The sender keeps few requests in flight, so calls that wait travel together.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import AsyncIterator, Sequence
+
+import aiohttp
+import msgspec
+
+from pamspec_common.asgi import Receive, Scope, Send, read_body, send_answer
+from pamspec_common.calls import Answer, Call, Operations, refusal
+from pamspec_common.errors import InternalError, InvalidRequest, PamspecError, ServiceUnavailable
+
+PATH = "/internal/operations"
+MAX_GROUP = 256
+MAX_IN_FLIGHT = 4
+_MAX_BODY = 512 * 1024 * 1024
+
+_log = logging.getLogger(__name__)
+_encoder = msgspec.msgpack.Encoder()
+_calls = msgspec.msgpack.Decoder(list[Call])
+_reply = msgspec.msgpack.Decoder(tuple[int, Answer])
+
+
+class InternalDoor:
+    """The ASGI side: runs the calls of one request concurrently."""
+
+    def __init__(self, operations: Operations) -> None:
+        self._operations = operations
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            calls = _calls.decode(await read_body(receive, _MAX_BODY))
+        except msgspec.DecodeError:
+            await send_answer(send, refusal(InvalidRequest("The internal door takes a msgpack list of calls.")))
+            return
+        await send({"type": "http.response.start", "status": 200, "headers": [(b"content-type", b"application/msgpack")]})
+        tasks = {asyncio.ensure_future(self._one(call)): index for index, call in enumerate(calls)}
+        try:
+            pending = set(tasks)
+            while pending:
+                done, pending = await asyncio.wait(pending, return_when=asyncio.FIRST_COMPLETED)
+                chunk = b"".join(_frame(tasks[task], task.result()) for task in done)
+                await send({"type": "http.response.body", "body": chunk, "more_body": True})
+            await send({"type": "http.response.body", "body": b""})
+        finally:
+            for task in tasks:
+                task.cancel()
+
+    async def _one(self, call: Call) -> Answer:
+        return await answer(self._operations, call)
+
+
+async def answer(operations: Operations, call: Call) -> Answer:
+    """Run one call; whatever goes wrong becomes an answer, and what was not expected is logged with its traceback."""
+    handler = operations.get(call.operation)
+    if handler is None:
+        return refusal(InvalidRequest("This service does not own that operation."))
+    try:
+        return await handler(call)
+    except PamspecError as error:
+        return refusal(error)
+    except Exception:
+        _log.exception("operation failed", extra={"action": "operation_failed", "operation": call.operation})
+        return refusal(InternalError())
+
+
+def _frame(index: int, reply: Answer) -> bytes:
+    body = _encoder.encode((index, reply))
+    return len(body).to_bytes(4, "big") + body
+
+
+class RemoteOperations:
+    """The sending side: `call` waits for one answer; ServiceUnavailable when the service does not answer."""
+
+    def __init__(self, session: aiohttp.ClientSession, base_url: str) -> None:
+        self._session, self._url = session, base_url.rstrip("/") + PATH
+        self._waiting: deque[tuple[Call, asyncio.Future[Answer]]] = deque()
+        self._senders: set[asyncio.Task[None]] = set()
+
+    async def call(self, call: Call) -> Answer:
+        """Send a call together with all that wait at this moment; one that may wait long goes alone."""
+        future: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
+        if b'"wait_ms"' in call.body:
+            await self._send_group([(call, future)])
+            return future.result()
+        self._waiting.append((call, future))
+        if len(self._senders) < MAX_IN_FLIGHT:
+            sender = asyncio.create_task(self._send())
+            self._senders.add(sender)
+            sender.add_done_callback(self._senders.discard)
+        return await future
+
+    async def _send(self) -> None:
+        await asyncio.sleep(0)
+        while self._waiting:
+            group = [self._waiting.popleft() for _ in range(min(len(self._waiting), MAX_GROUP))]
+            await self._send_group(group)
+
+    async def _send_group(self, group: Sequence[tuple[Call, asyncio.Future[Answer]]]) -> None:
+        lost = ServiceUnavailable("A service behind the gateway did not answer; try again with the same key.")
+        try:
+            async with self._session.post(self._url, data=_encoder.encode([call for call, _ in group])) as response:
+                if response.status == 200:
+                    async for index, reply in _replies(response):
+                        future = group[index][1]
+                        if not future.done():
+                            future.set_result(reply)
+        except (aiohttp.ClientError, TimeoutError, OSError) as error:
+            _log.warning("internal call failed: %s", error, extra={"action": "internal_call_failed"})
+        finally:
+            for _, future in group:
+                if not future.done():
+                    future.set_result(refusal(lost))
+
+
+async def _replies(response: aiohttp.ClientResponse) -> AsyncIterator[tuple[int, Answer]]:
+    buffer = bytearray()
+    async for chunk in response.content.iter_any():
+        buffer += chunk
+        while len(buffer) >= 4 and len(buffer) >= (end := 4 + int.from_bytes(buffer[:4], "big")):
+            yield _reply.decode(bytes(buffer[4:end]))
+            del buffer[:end]

@@ -1,0 +1,40 @@
+"""Authorization at every call site.
+
+A principal has all rights in its own tenant and none elsewhere; rights per scope, role and attribute come from the
+policy engine, behind this same function. Invariant: a scope of another tenant is not visible, so its existence never
+shows (PAMSPEC P13, S15).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from pamspec_common.errors import AccessDenied
+from pamspec_common.principal import RIGHT_ASSERT_ACTOR, RIGHT_SERVICE, Principal
+
+
+def authorize(principal: Principal, action: str, tenant_id: str, *, epoch_authz: int = 0) -> None:
+    """Raise AccessDenied unless the principal may do `action` in a scope of `tenant_id`.
+
+    `epoch_authz` is the authorization epoch that the decision rests on.
+    """
+    if principal.tenant_id != tenant_id:
+        raise AccessDenied
+    if action == "record_event" and not principal.has(RIGHT_SERVICE):
+        raise AccessDenied("record_event is for the services themselves.")
+
+
+def acting_actor(principal: Principal, asserted: Mapping[str, Any] | None) -> tuple[Mapping[str, Any], str | None]:
+    """The actor of an operation and, when it was asserted for somebody else, the principal's own id (S9).
+
+    Raises AccessDenied when a body names another actor without the right assert_actor.
+    """
+    own = {"actor_id": principal.actor_id, "actor_kind": principal.actor_kind}
+    if asserted is None:
+        return own, None
+    if asserted.get("actor_id") == principal.actor_id and asserted.get("actor_kind") == principal.actor_kind:
+        return asserted, None
+    if not (principal.has(RIGHT_ASSERT_ACTOR) or principal.has(RIGHT_SERVICE)):
+        raise AccessDenied("The body names another actor than the key belongs to; leave `actor` out.")
+    return asserted, principal.actor_id

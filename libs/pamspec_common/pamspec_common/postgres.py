@@ -1,0 +1,113 @@
+"""PostgreSQL: pools, transactions bound to scopes, and driver errors translated once.
+
+Invariant: row-level security shows a transaction only the scopes whose keys it set (`pamspec.scope_keys`); a
+transaction that sets none sees nothing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Iterable
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, TypeAlias
+
+import asyncpg
+
+from pamspec_common.errors import InvalidRequest, PamspecError, ServiceUnavailable
+from pamspec_common.settings import CommonSettings
+
+if TYPE_CHECKING:
+    Connection: TypeAlias = asyncpg.pool.PoolConnectionProxy[asyncpg.Record] | asyncpg.Connection[asyncpg.Record]
+    Pool: TypeAlias = asyncpg.Pool[asyncpg.Record]
+else:
+    Connection = asyncpg.Connection
+    Pool = asyncpg.Pool
+
+_UNREACHABLE = (
+    asyncpg.InterfaceError,
+    asyncpg.CannotConnectNowError,
+    asyncpg.AdminShutdownError,
+    asyncpg.CrashShutdownError,
+    asyncpg.PostgresConnectionError,
+    asyncpg.TooManyConnectionsError,
+    ConnectionError,
+    OSError,
+)
+
+
+async def create_pool(settings: CommonSettings, application: str, *, max_size: int | None = None) -> Pool:
+    """A pool whose connections carry the timeouts of the settings and the service's name.
+
+    It starts even while PostgreSQL is away and reconnects by itself; statements survive a PgBouncer in transaction
+    mode because prepared statements are named per connection and can be turned off by `?statement_cache_size=0`.
+    """
+    size = max_size or settings.pool_size
+    return await asyncpg.create_pool(
+        settings.database_url.get_secret_value(),
+        min_size=0,
+        max_size=size,
+        max_inactive_connection_lifetime=300.0,
+        timeout=5.0,
+        command_timeout=settings.statement_timeout_ms / 1000 + 5,
+        server_settings={
+            "application_name": f"pamspec-{application}",
+            "statement_timeout": str(settings.statement_timeout_ms),
+            "lock_timeout": str(settings.lock_timeout_ms),
+            "idle_in_transaction_session_timeout": "30000",
+            "jit": "off",
+        },
+    )
+
+
+@asynccontextmanager
+async def connection(pool: Pool, wait_ms: int) -> AsyncIterator[Connection]:
+    """A connection, or ServiceUnavailable when none is free or the server is away; driver errors are translated."""
+    try:
+        conn = await pool.acquire(timeout=wait_ms / 1000)
+    except TimeoutError:
+        raise ServiceUnavailable("All connections to the store are busy; try again shortly.") from None
+    except _UNREACHABLE as error:
+        raise translated(error) from error
+    try:
+        yield conn
+    except _UNREACHABLE as error:
+        raise translated(error) from error
+    except asyncpg.PostgresError as error:
+        raise translated(error) from error
+    finally:
+        await asyncio.shield(pool.release(conn, timeout=5.0))
+
+
+async def begin(conn: Connection, scope_keys: Iterable[int], *, read_only: bool = False) -> None:
+    """Begin a transaction that sees these scopes, in one round trip."""
+    keys = ",".join(str(int(key)) for key in scope_keys)
+    mode = " ISOLATION LEVEL REPEATABLE READ READ ONLY" if read_only else ""
+    await conn.execute(f"BEGIN{mode}; SET LOCAL pamspec.scope_keys = '{{{keys}}}'")
+
+
+@asynccontextmanager
+async def scoped(conn: Connection, scope_keys: Iterable[int], *, read_only: bool = False) -> AsyncIterator[Connection]:
+    """A transaction that sees these scopes: committed at the end, rolled back on an error."""
+    await begin(conn, scope_keys, read_only=read_only)
+    try:
+        yield conn
+    except BaseException:
+        if not conn.is_closed():
+            await asyncio.shield(conn.execute("ROLLBACK"))
+        raise
+    await conn.execute("COMMIT")
+
+
+def translated(error: BaseException) -> PamspecError:
+    """The error of the tree that a driver error stands for; an unknown one stays what it is."""
+    if isinstance(error, PamspecError):
+        return error
+    if isinstance(error, asyncpg.QueryCanceledError):
+        return InvalidRequest("The request would scan too much and was stopped; narrow its filters.")
+    if isinstance(error, asyncpg.LockNotAvailableError | asyncpg.DeadlockDetectedError):
+        return ServiceUnavailable("The scope is busy; try again with the same key.")
+    if isinstance(error, _UNREACHABLE):
+        return ServiceUnavailable("The store does not answer; try again with the same key.")
+    if isinstance(error, asyncpg.DiskFullError | asyncpg.OutOfMemoryError):
+        return ServiceUnavailable("The store is out of space; the operator must act.", retry_after=30)
+    raise error

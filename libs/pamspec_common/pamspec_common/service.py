@@ -1,0 +1,190 @@
+"""What a service is: an ASGI application, the operations that it owns, and background tasks with one lifecycle.
+
+Invariant: `start` makes it ready or raises; `stop` is bounded, may be called twice and before `start`. Order of a
+stop: not ready, stop claiming, drain what is under way, cancel, close. A background task that ends by itself or fails
+is a defect: it is logged, shows in readiness, and is started again after a pause.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import orjson
+
+from pamspec_common.asgi import ASGIApp, Receive, Scope, Send, send_answer
+from pamspec_common.calls import Answer, Operations, refusal
+from pamspec_common.errors import InvalidRequest
+from pamspec_common.internal import PATH as INTERNAL_PATH
+from pamspec_common.internal import InternalDoor
+from pamspec_common.telemetry import render_metrics
+
+_log = logging.getLogger(__name__)
+_RESTART_PAUSE_S = 0.5
+
+
+@dataclass(frozen=True)
+class Part:
+    """One part of a readiness answer: its name, whether it is well, and what lags."""
+
+    name: str
+    ok: bool
+    detail: Mapping[str, Any] = field(default_factory=dict)
+
+
+Readiness = Callable[[], Awaitable[list[Part]]]
+Hook = Callable[[], Awaitable[None]]
+
+
+class Background:
+    """Supervised tasks: each runs until `stop`, is restarted when it fails, and says so in readiness."""
+
+    def __init__(self) -> None:
+        self._tasks: dict[str, asyncio.Task[None]] = {}
+        self._failed: dict[str, str] = {}
+        self.stopping = asyncio.Event()
+
+    def spawn(self, name: str, run: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        """Start a task that should run until `stopping` is set."""
+        self._tasks[name] = asyncio.create_task(self._supervise(name, run), name=name)
+
+    async def _supervise(self, name: str, run: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        while not self.stopping.is_set():
+            try:
+                await run()
+                if not self.stopping.is_set():
+                    self._failed[name] = "ended"
+            except Exception as error:
+                self._failed[name] = type(error).__name__
+                _log.exception("background task failed", extra={"action": "background_failed", "task": name})
+            if not self.stopping.is_set():
+                await self.pause(_RESTART_PAUSE_S)
+
+    async def pause(self, seconds: float) -> bool:
+        """Wait, but not beyond a stop; True when stopping."""
+        try:
+            await asyncio.wait_for(self.stopping.wait(), seconds)
+        except TimeoutError:
+            return False
+        return True
+
+    def recovered(self, name: str) -> None:
+        """A task says that it works again."""
+        self._failed.pop(name, None)
+
+    def parts(self) -> list[Part]:
+        """A part for each task."""
+        return [
+            Part(name, name not in self._failed, {"error": self._failed[name]} if name in self._failed else {})
+            for name in self._tasks
+        ]
+
+    async def stop(self, timeout_s: float) -> None:
+        """Ask all to end, wait, then cancel."""
+        self.stopping.set()
+        if not self._tasks:
+            return
+        _, late = await asyncio.wait(self._tasks.values(), timeout=timeout_s)
+        for task in late:
+            task.cancel()
+        await asyncio.gather(*late, return_exceptions=True)
+        self._tasks.clear()
+
+
+@dataclass
+class Service:
+    """A built service; nothing runs before `start`."""
+
+    name: str
+    operations: Operations
+    readiness: Readiness
+    on_start: Hook
+    on_stop: Hook
+    app: ASGIApp | None = None
+    """Routes beyond the internal door and the health pages (streams, the public door)."""
+    started: bool = False
+    stopped: bool = False
+    log_name: str = ""
+
+    async def start(self) -> None:
+        """Connect, verify, and become ready; raises when that is impossible."""
+        if not self.started:
+            await self.on_start()
+            self.started = True
+
+    async def stop(self) -> None:
+        """Stop in order and within the drain time; further calls do nothing."""
+        if not self.stopped:
+            self.stopped = True
+            await self.on_stop()
+
+    async def ready(self) -> tuple[bool, list[Part]]:
+        """Whether it takes work, with the parts that it depends on."""
+        if not self.started or self.stopped:
+            return False, [Part(self.name, False, {"state": "stopping" if self.stopped else "starting"})]
+        parts = await self.readiness()
+        return all(part.ok for part in parts), parts
+
+    def asgi(self) -> ASGIApp:
+        """The whole HTTP surface of the service in a process of its own."""
+        door = InternalDoor(self.operations)
+
+        async def app(scope: Scope, receive: Receive, send: Send) -> None:
+            if scope["type"] == "lifespan":
+                await _lifespan(self, receive, send)
+                return
+            path = scope.get("path", "")
+            if scope["type"] == "http" and path == INTERNAL_PATH:
+                await door(scope, receive, send)
+            elif scope["type"] == "http" and path in ("/healthz", "/readyz", "/metrics"):
+                await send_health(self, path, send)
+            elif self.app is not None:
+                await self.app(scope, receive, send)
+            elif scope["type"] == "http":
+                await send_answer(send, refusal(InvalidRequest("No such path in this service.", status=404)))
+
+        return app
+
+
+async def send_health(service: Service, path: str, send: Send) -> None:
+    """Answer /healthz (the process lives), /readyz (it takes work; which part lags) or /metrics."""
+    if path == "/metrics":
+        body, content_type = render_metrics()
+        headers = [(b"content-type", content_type.encode())]
+        await send({"type": "http.response.start", "status": 200, "headers": headers})
+        await send({"type": "http.response.body", "body": body})
+        return
+    if path == "/healthz":
+        await send_answer(send, Answer(200, b'{"status":"alive"}'))
+        return
+    ok, parts = await service.ready()
+    await send_answer(send, readiness_answer(ok, parts))
+
+
+def readiness_answer(ok: bool, parts: list[Part]) -> Answer:
+    """The body of /readyz: 200 when ready, 503 otherwise; each part with its detail."""
+    document = {
+        "status": "ready" if ok else "not_ready",
+        "parts": {part.name: {"ok": part.ok, **part.detail} for part in parts},
+    }
+    return Answer(200 if ok else 503, orjson.dumps(document, option=orjson.OPT_SORT_KEYS))
+
+
+async def _lifespan(service: Service, receive: Receive, send: Send) -> None:
+    while True:
+        message = await receive()
+        if message["type"] == "lifespan.startup":
+            try:
+                await service.start()
+            except Exception as error:
+                _log.exception("start failed", extra={"action": "start_failed", "service": service.name})
+                await send({"type": "lifespan.startup.failed", "message": str(error)})
+                return
+            await send({"type": "lifespan.startup.complete"})
+        else:
+            await service.stop()
+            await send({"type": "lifespan.shutdown.complete"})
+            return

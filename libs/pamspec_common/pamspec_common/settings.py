@@ -1,0 +1,46 @@
+"""Settings that every service shares; each reads them once, in its `__main__`, from the environment.
+
+All names start with PAMSPEC_. Secrets come from the environment or from files named by PAMSPEC_SECRETS_DIR, and never
+appear in a representation.
+"""
+
+from __future__ import annotations
+
+import os
+
+from pydantic import Field, SecretBytes, SecretStr
+from pydantic_settings import BaseSettings, SettingsConfigDict
+
+
+class CommonSettings(BaseSettings):
+    """What every service needs to know."""
+
+    model_config = SettingsConfigDict(
+        env_prefix="PAMSPEC_", extra="ignore", frozen=True, secrets_dir=os.environ.get("PAMSPEC_SECRETS_DIR")
+    )
+
+    database_url: SecretStr = SecretStr("postgresql://localhost/pamspec")
+    """PostgreSQL, as the role of the service (a service's own setting overrides it)."""
+    pool_size: int = Field(default=8, ge=1)
+    """Connections to PostgreSQL that one process may hold."""
+    pool_wait_ms: int = Field(default=2000, ge=1)
+    """How long a call may wait for a connection before service_unavailable."""
+    statement_timeout_ms: int = Field(default=10_000, ge=1)
+    lock_timeout_ms: int = Field(default=2000, ge=1)
+    """How long a command may wait for the lock of a scope."""
+    nats_url: str = "nats://127.0.0.1:4222"
+    nats_nkey_seed: SecretStr | None = None
+    """The nkey seed as which services log in (account SVC)."""
+    partitions: int = Field(default=1, ge=1, le=1024)
+    """P: how many streams the ledger is spread over. New scopes use the current P; old ones keep theirs."""
+    token_keys: dict[str, SecretBytes] = Field(default_factory=dict)
+    """kid -> key for the signed principal between services; JSON in the environment. The first signs."""
+    host: str = "127.0.0.1"
+    port: int = Field(default=0, ge=0, le=65535)
+    drain_s: float = Field(default=10.0, gt=0)
+    """How long a stop may wait for what is under way."""
+    log_level: str = "INFO"
+
+    def token_key_bytes(self) -> dict[str, bytes]:
+        """The token keys by kid."""
+        return {kid: key.get_secret_value() for kid, key in self.token_keys.items()}

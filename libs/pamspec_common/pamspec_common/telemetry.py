@@ -1,0 +1,68 @@
+"""Telemetry: the catalogue of metrics, and logs as one JSON object a line with a machine-readable action.
+
+Metrics are OpenTelemetry instruments, exposed in Prometheus form at /metrics. Invariant: every instrument is named
+here and nowhere else; neither metric labels nor log records carry memory content (PAMSPEC P195).
+"""
+
+from __future__ import annotations
+
+import logging
+import sys
+from datetime import UTC, datetime
+
+import orjson
+from opentelemetry import metrics
+from opentelemetry.exporter.prometheus import PrometheusMetricReader
+from opentelemetry.sdk.metrics import MeterProvider
+from prometheus_client import CONTENT_TYPE_LATEST, REGISTRY, generate_latest
+
+_EXTRA = ("action", "service", "task", "operation", "partition", "scope_key", "sequence", "error", "count", "path")
+
+
+class _JsonLines(logging.Formatter):
+    def format(self, record: logging.LogRecord) -> str:
+        line = {
+            "at": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),
+            "level": record.levelname.lower(),
+            "logger": record.name,
+            "message": record.getMessage(),
+        }
+        line.update({name: str(getattr(record, name)) for name in _EXTRA if hasattr(record, name)})
+        if record.exc_info:
+            line["traceback"] = self.formatException(record.exc_info)
+        return orjson.dumps(line).decode()
+
+
+def setup_logging(level: str) -> None:
+    """Send every log record to standard error as one JSON object a line."""
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(_JsonLines())
+    logging.basicConfig(level=level.upper(), handlers=[handler], force=True)
+
+
+def setup_metrics() -> None:
+    """Install the meter provider; the instruments below then count into /metrics. Safe to call twice."""
+    if not isinstance(metrics.get_meter_provider(), MeterProvider):
+        metrics.set_meter_provider(MeterProvider(metric_readers=[PrometheusMetricReader()]))
+
+
+def render_metrics() -> tuple[bytes, str]:
+    """The Prometheus exposition and its content type."""
+    return generate_latest(REGISTRY), CONTENT_TYPE_LATEST
+
+
+_meter = metrics.get_meter("pamspec")
+
+COMMANDS = _meter.create_counter("pamspec_write_commands", description="Commands decided, by outcome")
+BATCHES = _meter.create_counter("pamspec_write_batches", description="Group commits, by result")
+BATCH_SECONDS = _meter.create_histogram("pamspec_write_batch_seconds", unit="s", description="Time of a group commit")
+VERSION_CONFLICTS = _meter.create_counter("memory_version_conflicts", description="Commands refused as stale")
+OUTBOX_DEPTH = _meter.create_gauge("pamspec_outbox_depth", description="Rows waiting for the bus, by partition")
+OUTBOX_AGE = _meter.create_gauge("pamspec_outbox_age_seconds", unit="s", description="Age of the oldest waiting row")
+RELAYED = _meter.create_counter("pamspec_relay_events", description="Events stored in the stream, by partition")
+RELAY_RESYNCS = _meter.create_counter("pamspec_relay_resyncs", description="Windows dropped and read back")
+RELAY_OWNED = _meter.create_gauge("pamspec_relay_owned", description="1 where this process owns the partition")
+CHANNELS = _meter.create_up_down_counter("pamspec_subscription_channels", description="Open channels, by kind")
+DELIVERED = _meter.create_counter("pamspec_subscription_events", description="Events delivered, by channel kind")
+SUBSCRIPTION_LAG = _meter.create_gauge("pamspec_subscription_lag", description="Largest distance of a live cursor")
+REQUESTS = _meter.create_counter("pamspec_gateway_requests", description="Requests, by operation and status")
