@@ -1,9 +1,13 @@
 """The envelope: one version of an object, relationship or delegation as every door answers it.
 
 A version is stored in two halves: `metadata` (immutable JSON bytes, digested into the ledger) and the erasable row
-`content` + `private` (JSON bytes: provenance, actor, integrity, policy_basis). Invariant: the same stored version
-gives the same envelope bytes always (PAMSPEC P154-P156); an erased version shows ids, states, sequence and times, with
-content `{"tombstone":true}` and the provenance that must remain (S21).
+`content` + `private` (JSON bytes). `metadata` holds every envelope field that is never erased, with `actor` and
+`provenance` reduced to what remains after an erasure (ids, recorded_at, activity `erased`), and the keyed digests of the
+erasable parts. `private` holds {provenance, actor?, integrity?, policy_basis?} whole, which take the place of those of
+`metadata`, and `note` {policy_basis}, which belongs to the event and is served by inspect_history only.
+
+Invariant: the same stored version gives the same envelope bytes always (PAMSPEC P154-P156); an erased version shows
+ids, states, sequence and times, with content `{"tombstone":true}` and the provenance that must remain (S21).
 """
 
 from __future__ import annotations
@@ -27,16 +31,13 @@ def envelope_bytes(metadata: bytes, content: bytes | None, private: bytes | None
 
 
 def envelope(metadata: bytes, content: bytes | None, private: bytes | None) -> dict[str, Any]:
-    """The envelope as a document whose canonical_content is a raw JSON fragment.
-
-    `metadata` holds every envelope field that is never erased, with `actor` and `provenance` reduced to the ids that
-    remain; `private` holds {actor, provenance, integrity?, policy_basis?, quality_signals?} whole and takes their place.
-    """
+    """The envelope as a document whose canonical_content is a raw JSON fragment."""
     document: dict[str, Any] = orjson.loads(metadata)
     for member in DIGEST_MEMBERS:
         document.pop(member, None)
     if private is not None:
         document.update(orjson.loads(private))
+        document.pop("note", None)
     document["canonical_content"] = Fragment(TOMBSTONE if content is None else content)
     return document
 
@@ -45,3 +46,11 @@ def project(metadata: bytes, content: bytes | None, private: bytes | None, field
     """The named top-level fields of an envelope; names that it lacks are left out."""
     document = envelope(metadata, content, private)
     return orjson.dumps({name: document[name] for name in fields if name in document}, option=_SORTED)
+
+
+def note(private: bytes | None) -> dict[str, Any] | None:
+    """The erasable note of the event that made a version ({policy_basis}), or None."""
+    if private is None:
+        return None
+    found: dict[str, Any] | None = orjson.loads(private).get("note")
+    return found

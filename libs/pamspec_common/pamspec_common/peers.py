@@ -1,0 +1,67 @@
+"""Peers: another service, in this process or behind a URL; a caller cannot tell the difference."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+import aiohttp
+import orjson
+
+from pamspec_common.asgi import ASGIApp
+from pamspec_common.calls import Answer, Call
+from pamspec_common.internal import RemoteOperations, answer
+from pamspec_common.service import Part, Service
+
+
+class Peer(Protocol):
+    """Another service: its operations and its readiness."""
+
+    async def call(self, call: Call) -> Answer:
+        """The answer of an operation; refusals and an unreachable service are answers too."""
+
+    async def ready(self) -> tuple[bool, list[Part]]:
+        """Whether the service takes work, with its parts."""
+
+
+class LocalPeer:
+    """A service of the same process."""
+
+    def __init__(self, service: Service) -> None:
+        self._service = service
+
+    @property
+    def app(self) -> ASGIApp | None:
+        """The routes of the service beyond its operations (streams)."""
+        return self._service.app
+
+    async def call(self, call: Call) -> Answer:
+        """The answer of the service itself, without a copy."""
+        return await answer(self._service.operations, call)
+
+    async def ready(self) -> tuple[bool, list[Part]]:
+        """The service's own readiness."""
+        return await self._service.ready()
+
+
+class RemotePeer:
+    """A service behind a URL; the session belongs to the caller."""
+
+    def __init__(self, session: aiohttp.ClientSession, base_url: str) -> None:
+        self._session, self.base_url = session, base_url.rstrip("/")
+        self._operations = RemoteOperations(session, base_url)
+
+    async def call(self, call: Call) -> Answer:
+        """The answer of the service over HTTP, grouped with the calls that wait."""
+        return await self._operations.call(call)
+
+    async def ready(self) -> tuple[bool, list[Part]]:
+        """What the service's /readyz says."""
+        try:
+            async with self._session.get(self.base_url + "/readyz", timeout=aiohttp.ClientTimeout(2)) as response:
+                document = orjson.loads(await response.read())
+                parts = [
+                    Part(name, bool(detail.pop("ok")), detail) for name, detail in document.get("parts", {}).items()
+                ]
+                return response.status == 200, parts
+        except (aiohttp.ClientError, TimeoutError, OSError, orjson.JSONDecodeError):
+            return False, [Part("reachable", False)]
