@@ -37,6 +37,8 @@ check: ## formatting, lint, types, import rules, locks and the texts of the repo
 	$(BIN)/python tools/check_texts.py
 	$(BIN)/lint-imports
 	$(BIN)/mypy
+	$(BIN)/mypy --cache-dir .mypy_cache/tests conftest.py \
+		$$(find tests tools $(addsuffix /tests,$(PACKAGES)) -name '*.py' 2>/dev/null)
 
 bench: ## every figure beside its floor
 	$(BIN)/pamspec bench $(ARGS)

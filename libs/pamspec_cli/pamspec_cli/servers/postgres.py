@@ -189,7 +189,7 @@ class EmbeddedPostgres:
         draft.rename(self.data)
 
     def _run(self, command: Sequence[str], run: Path, fds: Sequence[int]) -> None:
-        identity = {} if self._account is None else {"user": self._account.uid, "group": self._account.gid}
+        account = self._account
         done = subprocess.run(
             command,
             cwd=run,
@@ -199,8 +199,9 @@ class EmbeddedPostgres:
             text=True,
             check=False,
             pass_fds=tuple(fds),
-            extra_groups=None if self._account is None else [],
-            **identity,
+            user=account.uid if account else None,
+            group=account.gid if account else None,
+            extra_groups=[] if account else None,
         )
         if done.returncode != 0:
             raise ServerError(f"{Path(command[0]).name} failed:\n{done.stderr.strip()[-2000:]}")
