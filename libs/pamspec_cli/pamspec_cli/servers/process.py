@@ -128,6 +128,7 @@ class ServerProcess:
                 break
             for process in remnants:
                 _signal(process.pid, step.signal)
+                _signal(process.pid, signal.SIGCONT)
             await asyncio.to_thread(psutil.wait_procs, remnants, timeout=step.seconds)
         self.pid_file.unlink(missing_ok=True)
 
