@@ -1,7 +1,7 @@
 """What a service is: an ASGI application, the operations that it owns, and background tasks with one lifecycle.
 
 Invariant: `start` makes it ready or raises; `stop` is bounded, may be called twice and before `start`. Order of a
-stop: not ready, stop claiming, drain what is under way, cancel, close. A background task that ends by itself or fails
+stop: not ready, end channels (`drain`), stop claiming, drain what is under way, cancel, close. A background task that ends by itself or fails
 is a defect: it is logged, shows in readiness, and is started again after a pause.
 """
 
@@ -105,7 +105,10 @@ class Service:
     on_stop: Hook
     app: ASGIApp | None = None
     """Routes beyond the internal door and the health pages (streams, the public door)."""
+    on_drain: Hook | None = None
+    """Gives long-lived channels their end; afterwards every open request must be able to end. Bounded by the hook."""
     started: bool = False
+    draining: bool = False
     stopped: bool = False
     log_name: str = ""
 
@@ -115,16 +118,24 @@ class Service:
             await self.on_start()
             self.started = True
 
+    async def drain(self) -> None:
+        """Be not ready and end the channels, while requests are still answered; further calls do nothing."""
+        if not self.draining:
+            self.draining = True
+            if self.started and self.on_drain is not None:
+                await self.on_drain()
+
     async def stop(self) -> None:
         """Stop in order and within the drain time; further calls do nothing."""
         if not self.stopped:
+            await self.drain()
             self.stopped = True
             await self.on_stop()
 
     async def ready(self) -> tuple[bool, list[Part]]:
         """Whether it takes work, with the parts that it depends on."""
-        if not self.started or self.stopped:
-            return False, [Part(self.name, False, {"state": "stopping" if self.stopped else "starting"})]
+        if not self.started or self.draining:
+            return False, [Part(self.name, False, {"state": "stopping" if self.draining else "starting"})]
         parts = await self.readiness()
         return all(part.ok for part in parts), parts
 

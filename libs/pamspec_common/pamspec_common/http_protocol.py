@@ -1,0 +1,58 @@
+"""uvicorn's HTTP protocol with bounds on the head of a request, and refusals in the error envelope.
+
+The server below knows no limit for headers that never end or come a byte at a time; both would hold memory and
+connections for ever.
+"""
+
+from __future__ import annotations
+
+import asyncio
+
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+
+from pamspec_common.calls import refusal
+from pamspec_common.errors import InvalidRequest
+
+HEAD_TIMEOUT_S = 10.0
+HEAD_MAX_BYTES = 64 * 1024
+
+
+class LimitedHttpProtocol(HttpToolsProtocol):
+    """Closes a connection whose request head is not whole within 10 seconds or 64 KiB."""
+
+    _head_since = 0.0
+    _head_bytes = 0
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        self._head_since = self.loop.time()
+
+    def on_message_begin(self) -> None:
+        if self._head_since == 0.0:
+            self._head_since = self.loop.time()
+        super().on_message_begin()
+
+    def on_headers_complete(self) -> None:
+        self._head_since, self._head_bytes = 0.0, 0
+        super().on_headers_complete()
+
+    def data_received(self, data: bytes) -> None:
+        super().data_received(data)
+        if self._head_since:
+            self._head_bytes += len(data)
+            if self._head_bytes > HEAD_MAX_BYTES and not self.transport.is_closing():
+                self._refuse("The head of the request is larger than 64 KiB; send fewer or shorter headers.", b"431")
+
+    def close_when_slow(self) -> None:
+        """Called about once a second by the server."""
+        if self._head_since and self.loop.time() - self._head_since > HEAD_TIMEOUT_S:
+            self.transport.close()
+
+    def send_400_response(self, msg: str) -> None:
+        self._refuse("This is not a well-formed HTTP/1.1 request; correct its request line and headers.", b"400")
+
+    def _refuse(self, message: str, status: bytes) -> None:
+        body = refusal(InvalidRequest(message)).body
+        head = b"HTTP/1.1 %b Bad Request\r\ncontent-type: application/json\r\ncontent-length: %d\r\n" % (status, len(body))
+        self.transport.write(head + b"connection: close\r\n\r\n" + body)
+        self.transport.close()
