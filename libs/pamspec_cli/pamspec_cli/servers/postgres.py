@@ -137,8 +137,7 @@ class EmbeddedPostgres:
         await self.process.stop(STOP)
         self.address = None
         if self._run_note.exists():
-            shutil.rmtree(self._run_note.read_text(encoding="utf-8").strip(), ignore_errors=True)
-            self._run_note.unlink()
+            shutil.rmtree(self._noted_run_directory(), ignore_errors=True)
 
     def _spawn(self, binaries: Path, address: PostgresAddress) -> None:
         settings = self._settings | {
@@ -207,17 +206,20 @@ class EmbeddedPostgres:
             raise ServerError(f"{Path(command[0]).name} failed:\n{done.stderr.strip()[-2000:]}")
 
     def _run_directory(self) -> Path:
-        """A short directory for sockets, made anew for each start; the one of a killed owner is removed first."""
-        if self._run_note.exists():
-            shutil.rmtree(self._run_note.read_text(encoding="utf-8").strip(), ignore_errors=True)
-        run = Path(tempfile.mkdtemp(prefix="pamspec-"))
-        secrets.write_private(self._run_note, f"{run}\n")
+        """A short directory for sockets, empty at each start and with the same name, so that addresses stay valid."""
+        run = self._noted_run_directory() if self._run_note.exists() else None
+        if run is None or not _make_own(run):
+            run = Path(tempfile.mkdtemp(prefix="pamspec-"))
+            secrets.write_private(self._run_note, f"{run}\n")
         sockets = run / "s"
         sockets.mkdir(mode=0o700)
         _give(sockets, self._account)
         # Root's directory that the account may pass through but not list.
         run.chmod(0o711 if self._account else 0o700)
         return run
+
+    def _noted_run_directory(self) -> Path:
+        return Path(self._run_note.read_text(encoding="utf-8").strip())
 
     def _binaries(self, version: int, run: Path) -> Path:
         """The installation, or a copy that the account can read when it can't read the original."""
@@ -254,6 +256,18 @@ class _Handle:
     def __exit__(self, *_: object) -> None:
         for number in self.fds:
             os.close(number)
+
+
+def _make_own(directory: Path) -> bool:
+    """Makes this directory empty and ours; False when it is somebody else's or a link."""
+    if directory.is_symlink() or (directory.exists() and directory.stat().st_uid != os.geteuid()):
+        return False
+    shutil.rmtree(directory, ignore_errors=True)
+    try:
+        directory.mkdir(mode=0o700)
+    except OSError:
+        return False
+    return True
 
 
 def _give(path: Path, account: Account | None) -> None:

@@ -12,7 +12,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -70,16 +70,15 @@ def port_is_free(port: int) -> bool:
 
 
 def working_in(directory: Path) -> list[psutil.Process]:
-    """The processes whose working directory is this one: the server's own and its children."""
-    found = []
-    target = str(directory.resolve())
-    for process in psutil.process_iter():
-        try:
-            if process.cwd() == target and process.pid != os.getpid():
-                found.append(process)
-        except (psutil.Error, OSError):
-            continue
-    return found
+    """The processes whose working directory is this one: the server's own and its children, none that has ended."""
+    return [process for process in psutil.process_iter() if _works_in(process, directory)]
+
+
+def _works_in(process: psutil.Process, directory: Path) -> bool:
+    try:
+        return process.cwd() == str(directory.resolve()) and process.pid != os.getpid()
+    except (psutil.Error, OSError):
+        return False
 
 
 @dataclass(frozen=True)
@@ -122,18 +121,31 @@ class ServerProcess:
         """Ends what a killed owner left running in this directory; does nothing after a clean stop."""
         if not self.pid_file.exists():
             return
+        remnants = await asyncio.to_thread(working_in, self.directory)
         for step in (Step(self.death_signal, 5.0), KILL):
-            remnants = await asyncio.to_thread(working_in, self.directory)
-            if not remnants:
-                break
             for process in remnants:
                 _signal(process.pid, step.signal)
                 _signal(process.pid, signal.SIGCONT)
-            await asyncio.to_thread(psutil.wait_procs, remnants, timeout=step.seconds)
+            deadline = time.monotonic() + step.seconds
+            while remnants and time.monotonic() < deadline:
+                await asyncio.sleep(POLL_SECONDS)
+                remnants = [process for process in remnants if _works_in(process, self.directory)]
+        if remnants:
+            raise ServerError(f"{self.name}: process {remnants[0].pid} of an earlier start does not end: stop it")
         self.pid_file.unlink(missing_ok=True)
 
-    def spawn(self, command: Sequence[str], *, account: Account | None = None, pass_fds: Sequence[int] = ()) -> None:
-        """Starts the command in `directory`; it gets no terminal, no signal of ours and only the named descriptors."""
+    def spawn(
+        self,
+        command: Sequence[str],
+        *,
+        account: Account | None = None,
+        pass_fds: Sequence[int] = (),
+        environment: Mapping[str, str] | None = None,
+    ) -> None:
+        """Starts the command in `directory`: no terminal, no signal of ours, no descriptors but the named ones.
+
+        Without an environment it gets a small one of its own.
+        """
         if self.running:
             raise ServerError(f"{self.name} runs already")
         self.log.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -141,6 +153,7 @@ class ServerProcess:
             self.log.replace(self.log.with_suffix(".log.1"))
         identity = [str(account.uid), str(account.gid)] if account else ["-", "-"]
         launcher = [sys.executable, "-I", "-S", str(LAUNCHER), str(os.getpid()), str(int(self.death_signal)), *identity]
+        small = {"PATH": os.defpath, "LANG": "C.UTF-8", "TZ": "UTC", "HOME": str(self.directory)}
         with os.fdopen(os.open(self.log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600), "ab") as log:
             self._child = subprocess.Popen(
                 [*launcher, *command],
@@ -148,7 +161,7 @@ class ServerProcess:
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
-                env={"PATH": os.defpath, "LANG": "C.UTF-8", "TZ": "UTC", "HOME": str(self.directory)},
+                env=small if environment is None else environment,
                 pass_fds=tuple(pass_fds),
                 start_new_session=True,
             )
@@ -176,8 +189,8 @@ class ServerProcess:
                 break
             _signal(child.pid, step.signal)
             try:
-                await asyncio.to_thread(child.wait, step.seconds)
-            except subprocess.TimeoutExpired:
+                await asyncio.wait_for(self.wait(), step.seconds)
+            except TimeoutError:
                 continue
         if child.poll() is None:
             raise ServerError(f"{self.name} (pid {child.pid}) did not end after SIGKILL")
@@ -185,11 +198,13 @@ class ServerProcess:
         self.pid_file.unlink(missing_ok=True)
 
     async def wait(self) -> int:
-        """Waits for the child's end, however long; its exit code."""
+        """Waits for the child's end, however long; its exit code, negative for a signal."""
         child = self._child
         if child is None:
             return 0
-        return await asyncio.to_thread(child.wait)
+        while child.poll() is None:
+            await _end_of(child.pid)
+        return child.returncode
 
     def kill(self) -> None:
         """SIGKILL, as a crash would: nothing is cleaned up. The next start finds the remains."""
@@ -209,3 +224,20 @@ def _signal(pid: int, number: signal.Signals) -> None:
         os.kill(pid, number)
     except ProcessLookupError:
         return
+
+
+async def _end_of(pid: int) -> None:
+    """Returns when this child has ended, or after a moment where the system can't tell."""
+    try:
+        handle = os.pidfd_open(pid)
+    except (AttributeError, OSError):
+        await asyncio.sleep(POLL_SECONDS)
+        return
+    ended = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    loop.add_reader(handle, ended.set)
+    try:
+        await ended.wait()
+    finally:
+        loop.remove_reader(handle)
+        os.close(handle)
