@@ -1,0 +1,157 @@
+"""The contracts as the services use them: schemas to validate with, and the catalogues as typed values.
+
+The sources are the files under `contracts/`, read as they stand in a checkout; an installed package carries the same
+documents in its generated `bundle.json`. Everything is read once and must not be changed by its users.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import cache
+from typing import Any
+
+import msgspec
+from jsonschema import Draft202012Validator
+from jsonschema.protocols import Validator
+from referencing import Registry
+from referencing.jsonschema import DRAFT202012, SchemaRegistry
+
+from pamspec_common.contracts import sources
+from pamspec_common.contracts.catalogues import Bus, ErrorCode, EventType, Operation, OperationCatalogue
+from pamspec_common.contracts.formats import FORMATS, with_whole_patterns
+
+__all__ = [
+    "Bus",
+    "ContractViolation",
+    "ErrorCode",
+    "EventType",
+    "Operation",
+    "answer_validator",
+    "check",
+    "check_event",
+    "errors",
+    "events",
+    "operation_catalogue",
+    "operations",
+    "request_validator",
+    "schema",
+    "schemas",
+    "streams",
+    "validator",
+    "validator_of",
+]
+
+_Validator = with_whole_patterns(Draft202012Validator)
+
+
+class ContractViolation(ValueError):
+    """A document breaks a contract; the text names the place and the rule, never the value."""
+
+
+@cache
+def _documents() -> sources.Documents:
+    return sources.load()
+
+
+def schemas() -> Mapping[str, Mapping[str, Any]]:
+    """All schemas by $id: `pamspec:schema:<name>` and `pamspec:operation:<operation>:request` or `:answer`."""
+    return _documents().schemas
+
+
+def schema(name: str) -> Mapping[str, Any]:
+    """The schema with that $id; `memory-event` is short for `pamspec:schema:memory-event`. KeyError when unknown."""
+    return schemas()[_identifier(name)]
+
+
+@cache
+def validator(name: str) -> Validator:
+    """A validator for the schema of that name, or for a part of it: `event-payload#/$defs/object_created`.
+
+    It checks formats (date-time by RFC 3339 without leap seconds, uri by RFC 3986), and a pattern that ends in `$`
+    matches the whole string. KeyError when the schema is unknown.
+    """
+    identifier, _, fragment = name.partition("#")
+    schema(identifier)
+    reference = _identifier(identifier) + (f"#{fragment}" if fragment else "")
+    return validator_of({"$ref": reference})
+
+
+def validator_of(document: Mapping[str, Any]) -> Validator:
+    """A validator with the same rules for a schema that may refer to ours by $id."""
+    return _Validator(document, registry=_registry(), format_checker=FORMATS)
+
+
+def request_validator(operation: str) -> Validator:
+    """The validator of an operation's request."""
+    return validator(f"pamspec:operation:{operation}:request")
+
+
+def answer_validator(operation: str) -> Validator:
+    """The validator of an operation's answer; errors are `pamspec:schema:error`."""
+    return validator(f"pamspec:operation:{operation}:answer")
+
+
+@cache
+def operations() -> Mapping[str, Operation]:
+    """The operations by name."""
+    return operation_catalogue().operations
+
+
+@cache
+def operation_catalogue() -> OperationCatalogue:
+    """The whole of operations.yaml: operations, channels, headers and common errors."""
+    return msgspec.convert(_documents().operations, OperationCatalogue)
+
+
+@cache
+def streams() -> Bus:
+    """Streams, consumers, subjects and headers of the bus."""
+    return msgspec.convert(_documents().streams, Bus)
+
+
+@cache
+def events() -> Mapping[str, EventType]:
+    """The ledger's event types by name."""
+    return msgspec.convert(_documents().events["events"], dict[str, EventType])
+
+
+@cache
+def errors() -> Mapping[str, ErrorCode]:
+    """The error codes by name."""
+    return msgspec.convert(_documents().errors["errors"], dict[str, ErrorCode])
+
+
+def check(name: str, document: Any) -> None:
+    """Raise ContractViolation unless the document is valid by the schema of that name."""
+    _raise_first(validator(name), document, name)
+
+
+def check_event(event: Mapping[str, Any]) -> None:
+    """Raise ContractViolation unless a ledger entry keeps its type's whole contract: fields, subject and payload.
+
+    `memory-event` alone leaves the payload open, for readers of other implementations' ledgers.
+    """
+    check("memory-event", event)
+    name = event["event_type"]
+    broken = events()[name].broken_presence(event)
+    if broken is not None:
+        raise ContractViolation(f"{name}: {broken}")
+    check(f"event-payload#/$defs/{name}", event.get("payload", {}))
+
+
+@cache
+def _registry() -> SchemaRegistry:
+    registry: SchemaRegistry = Registry()
+    resources = ((name, DRAFT202012.create_resource(document)) for name, document in schemas().items())
+    return registry.with_resources(resources)
+
+
+def _identifier(name: str) -> str:
+    return name if name.startswith("pamspec:") else f"pamspec:schema:{name}"
+
+
+def _raise_first(by: Validator, document: Any, name: str) -> None:
+    error = next(by.iter_errors(document), None)
+    if error is not None:
+        place = "/".join(str(part) for part in error.absolute_path) or "the document"
+        raise ContractViolation(f"{name}: {place} breaks {error.validator} {error.validator_value!r:.200}")
