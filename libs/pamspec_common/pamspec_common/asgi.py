@@ -47,9 +47,23 @@ def _too_large(limit: int) -> InvalidRequest:
     )
 
 
+def _headers(answer: Answer) -> list[tuple[bytes, bytes]]:
+    headers = [_JSON, (b"content-length", str(len(answer.body)).encode())]
+    if answer.headers:
+        headers += [(name.lower().encode(), value.encode()) for name, value in answer.headers.items()]
+    return headers
+
+
 async def send_answer(send: Send, answer: Answer) -> None:
     """Send a JSON answer with its headers."""
-    headers = [_JSON, (b"content-length", str(len(answer.body)).encode())]
-    headers += [(name.lower().encode(), value.encode()) for name, value in answer.headers.items()]
-    await send({"type": "http.response.start", "status": answer.status, "headers": headers})
+    await send({"type": "http.response.start", "status": answer.status, "headers": _headers(answer)})
     await send({"type": "http.response.body", "body": answer.body})
+
+
+async def deny_websocket(scope: Scope, send: Send, answer: Answer) -> None:
+    """Refuse a WebSocket before it opens: with the answer where the server can send one, else by closing it."""
+    if "websocket.http.response" not in scope.get("extensions", {}):
+        await send({"type": "websocket.close", "code": 1008})
+        return
+    await send({"type": "websocket.http.response.start", "status": answer.status, "headers": _headers(answer)})
+    await send({"type": "websocket.http.response.body", "body": answer.body})

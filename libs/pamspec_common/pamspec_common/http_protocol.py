@@ -41,7 +41,10 @@ class LimitedHttpProtocol(HttpToolsProtocol):
         if self._head_since:
             self._head_bytes += len(data)
             if self._head_bytes > HEAD_MAX_BYTES and not self.transport.is_closing():
-                self._refuse("The head of the request is larger than 64 KiB; send fewer or shorter headers.", b"431")
+                self._refuse(
+                    "The head of the request is larger than 64 KiB; send fewer or shorter headers.",
+                    b"431 Request Header Fields Too Large",
+                )
 
     def close_when_slow(self) -> None:
         """Called about once a second by the server."""
@@ -49,10 +52,12 @@ class LimitedHttpProtocol(HttpToolsProtocol):
             self.transport.close()
 
     def send_400_response(self, msg: str) -> None:
-        self._refuse("This is not a well-formed HTTP/1.1 request; correct its request line and headers.", b"400")
+        self._refuse(
+            "This is not a well-formed HTTP/1.1 request; correct its request line and headers.", b"400 Bad Request"
+        )
 
-    def _refuse(self, message: str, status: bytes) -> None:
+    def _refuse(self, message: str, status_line: bytes) -> None:
         body = refusal(InvalidRequest(message)).body
-        head = b"HTTP/1.1 %b Bad Request\r\ncontent-type: application/json\r\ncontent-length: %d\r\n" % (status, len(body))
-        self.transport.write(head + b"connection: close\r\n\r\n" + body)
+        head = b"HTTP/1.1 %b\r\ncontent-type: application/json\r\ncontent-length: %d\r\nconnection: close\r\n\r\n"
+        self.transport.write(head % (status_line, len(body)) + body)
         self.transport.close()

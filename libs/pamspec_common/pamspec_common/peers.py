@@ -10,6 +10,7 @@ import orjson
 from pamspec_common.asgi import ASGIApp
 from pamspec_common.calls import Answer, Call
 from pamspec_common.internal import RemoteOperations, answer
+from pamspec_common.proxy import StreamProxy
 from pamspec_common.service import Part, Service
 
 
@@ -21,6 +22,10 @@ class Peer(Protocol):
 
     async def ready(self) -> tuple[bool, list[Part]]:
         """Whether the service takes work, with its parts."""
+
+    @property
+    def app(self) -> ASGIApp | None:
+        """The routes of the service beyond its operations (streams)."""
 
 
 class LocalPeer:
@@ -43,12 +48,33 @@ class LocalPeer:
         return await self._service.ready()
 
 
+ANSWER_TIMEOUT_S = 45.0
+"""How long a service may be silent before its caller is told to try again; longer than any wait_ms (30 s)."""
+
+
+def peer_session() -> aiohttp.ClientSession:
+    """A session for remote peers, to be made in a running loop and closed by its owner."""
+    return aiohttp.ClientSession(
+        connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=30),
+        timeout=aiohttp.ClientTimeout(total=None, sock_connect=5, sock_read=ANSWER_TIMEOUT_S),
+        cookie_jar=aiohttp.DummyCookieJar(),
+        auto_decompress=False,
+        skip_auto_headers=("User-Agent", "Accept-Encoding"),
+    )
+
+
 class RemotePeer:
     """A service behind a URL; the session belongs to the caller."""
 
     def __init__(self, session: aiohttp.ClientSession, base_url: str) -> None:
         self._session, self.base_url = session, base_url.rstrip("/")
         self._operations = RemoteOperations(session, base_url)
+        self._proxy = StreamProxy(session, base_url)
+
+    @property
+    def app(self) -> ASGIApp:
+        """The streams of the service, passed through as they come."""
+        return self._proxy
 
     async def call(self, call: Call) -> Answer:
         """The answer of the service over HTTP, grouped with the calls that wait."""
@@ -60,7 +86,8 @@ class RemotePeer:
             async with self._session.get(self.base_url + "/readyz", timeout=aiohttp.ClientTimeout(2)) as response:
                 document = orjson.loads(await response.read())
                 parts = [
-                    Part(name, bool(detail.pop("ok")), detail) for name, detail in document.get("parts", {}).items()
+                    Part(name, bool(detail.pop("ok")), detail, bool(detail.pop("essential", True)))
+                    for name, detail in document.get("parts", {}).items()
                 ]
                 return response.status == 200, parts
         except (aiohttp.ClientError, TimeoutError, OSError, orjson.JSONDecodeError):

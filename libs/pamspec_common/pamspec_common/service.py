@@ -1,8 +1,8 @@
 """What a service is: an ASGI application, the operations that it owns, and background tasks with one lifecycle.
 
 Invariant: `start` makes it ready or raises; `stop` is bounded, may be called twice and before `start`. Order of a
-stop: not ready, end channels (`drain`), stop claiming, drain what is under way, cancel, close. A background task that ends by itself or fails
-is a defect: it is logged, shows in readiness, and is started again after a pause.
+stop: not ready, end channels (`drain`), stop claiming, drain what is under way, cancel, close. A background task that
+ends by itself or fails is a defect: it is logged, shows in readiness, and is started again after a pause.
 """
 
 from __future__ import annotations
@@ -28,11 +28,15 @@ _RESTART_PAUSE_S = 0.5
 
 @dataclass(frozen=True)
 class Part:
-    """One part of a readiness answer: its name, whether it is well, and what lags."""
+    """One part of a readiness answer: its name, whether it is well, and what lags.
+
+    A service whose part is not well but not `essential` still takes work: it is degraded.
+    """
 
     name: str
     ok: bool
     detail: Mapping[str, Any] = field(default_factory=dict)
+    essential: bool = True
 
 
 Readiness = Callable[[], Awaitable[list[Part]]]
@@ -137,18 +141,18 @@ class Service:
         if not self.started or self.draining:
             return False, [Part(self.name, False, {"state": "stopping" if self.draining else "starting"})]
         parts = await self.readiness()
-        return all(part.ok for part in parts), parts
+        return all(part.ok or not part.essential for part in parts), parts
 
     def asgi(self) -> ASGIApp:
-        """The whole HTTP surface of the service in a process of its own."""
-        door = InternalDoor(self.operations)
+        """The whole HTTP surface of the service; it has an internal door only where it owns operations."""
+        door = InternalDoor(self.operations) if self.operations else None
 
         async def app(scope: Scope, receive: Receive, send: Send) -> None:
             if scope["type"] == "lifespan":
                 await _lifespan(self, receive, send)
                 return
             path = scope.get("path", "")
-            if scope["type"] == "http" and path == INTERNAL_PATH:
+            if door is not None and scope["type"] == "http" and path == INTERNAL_PATH:
                 await door(scope, receive, send)
             elif scope["type"] == "http" and path in ("/healthz", "/readyz", "/metrics"):
                 await send_health(self, path, send)
@@ -176,10 +180,11 @@ async def send_health(service: Service, path: str, send: Send) -> None:
 
 
 def readiness_answer(ok: bool, parts: list[Part]) -> Answer:
-    """The body of /readyz: 200 when ready, 503 otherwise; each part with its detail."""
+    """The body of /readyz: 200 when ready or degraded, 503 otherwise; each part with its detail."""
+    well = "ready" if all(part.ok for part in parts) else "degraded"
     document = {
-        "status": "ready" if ok else "not_ready",
-        "parts": {part.name: {"ok": part.ok, **part.detail} for part in parts},
+        "status": well if ok else "not_ready",
+        "parts": {part.name: {**part.detail, "ok": part.ok, "essential": part.essential} for part in parts},
     }
     return Answer(200 if ok else 503, orjson.dumps(document, option=orjson.OPT_SORT_KEYS))
 
