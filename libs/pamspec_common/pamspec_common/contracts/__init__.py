@@ -118,7 +118,7 @@ def events() -> Mapping[str, EventType]:
 @cache
 def errors() -> Mapping[str, ErrorCode]:
     """The error codes by name."""
-    return msgspec.convert(_documents().errors["errors"], dict[str, ErrorCode])
+    return msgspec.convert(_documents().errors["errors"], dict[str, ErrorCode], str_keys=True)
 
 
 def check(name: str, document: Any) -> None:

@@ -66,11 +66,16 @@ class OperationCatalogue(_Entry, frozen=True):
 
 
 class ErrorCode(_Entry, frozen=True):
-    """An error code: its HTTP statuses, the usual one first, and whether a retry can help."""
+    """An error code: its HTTP status, the others that it may travel with, and whether a retry can help."""
 
-    statuses: list[int]
+    status: int
     retryable: bool | Literal["depends"]
     summary: str
+    also: dict[int, Literal["operation", "door"]] = {}
+
+    def statuses(self) -> list[int]:
+        """The statuses that it has in an operation's answer."""
+        return [self.status, *(status for status, where in self.also.items() if where == "operation")]
 
 
 Subject = Literal["object", "relationship", "object_or_relationship", "optional_object", "none"]

@@ -1,0 +1,183 @@
+"""The OpenAPI document of the public door, derived from the contracts."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from http import HTTPStatus
+from typing import Any
+
+import msgspec
+
+from pamspec_common.contracts.catalogues import Channel, Convenience, ErrorCode, Operation, OperationCatalogue
+from pamspec_common.contracts.components import Components, resolve
+from pamspec_common.contracts.sources import Documents
+
+Json = dict[str, Any]
+_IN_PAGINATION = {
+    "limit": "pamspec:schema:request#/$defs/pagination/properties/limit",
+    "cursor": "pamspec:schema:request#/$defs/pagination/properties/cursor",
+}
+_REQUEST_HEADERS = {
+    "Idempotency-Key": "The idempotency key, when the body carries none.",
+    "Last-Event-ID": "The id of the last event that was handled: acknowledges up to it and goes on after it.",
+}
+
+
+def document(documents: Documents) -> Json:
+    """The OpenAPI 3.1 document: each public operation with its conveniences, and the channels over HTTP."""
+    return _Builder(documents).build()
+
+
+class _Builder:
+    def __init__(self, documents: Documents) -> None:
+        self._schemas = documents.schemas
+        self._catalogue = msgspec.convert(documents.operations, OperationCatalogue)
+        self._errors = msgspec.convert(documents.errors["errors"], dict[str, ErrorCode], str_keys=True)
+        self._components = Components(documents.schemas, "#/components/schemas/")
+
+    def build(self) -> Json:
+        paths: dict[str, Json] = {}
+        for name, operation in self._catalogue.operations.items():
+            if operation.public:
+                paths[f"/v1/{name}"] = {"post": self._operation(name, operation)}
+        for name, operation in self._catalogue.operations.items():
+            for convenience in operation.conveniences:
+                methods = paths.setdefault(convenience.path, {})
+                methods[convenience.method.lower()] = self._convenience(name, operation, convenience)
+        for name, channel in self._catalogue.channels.items():
+            paths[channel.path] = {"get": self._channel(name, channel)}
+        return {
+            "openapi": "3.1.0",
+            "info": {
+                "title": "PAMSPEC memory service",
+                "version": "0.1.0",
+                "description": "Persistent memory for agents. Every operation is one JSON document with one answer.",
+            },
+            "paths": paths,
+            "components": {
+                "schemas": self._components.collected(),
+                "securitySchemes": {"key": {"type": "http", "scheme": "bearer"}},
+            },
+            "security": [{"key": []}],
+        }
+
+    def _operation(self, name: str, operation: Operation) -> Json:
+        request = f"pamspec:operation:{name}:request"
+        described: Json = {
+            "operationId": name,
+            "summary": operation.summary,
+            "tags": ["operations"],
+            "requestBody": _json_body(self._components.use(request)),
+            "responses": self._responses(name, operation),
+        }
+        if operation.writes:
+            described["parameters"] = [_header_parameter("Idempotency-Key")]
+        return described
+
+    def _convenience(self, name: str, operation: Operation, convenience: Convenience) -> Json:
+        in_path = _path_parameters(convenience.path)
+        described: Json = {
+            "operationId": f"{name}_{convenience.method.lower()}_{convenience.path.strip('/').replace('/', '_')}",
+            "summary": operation.summary,
+            "description": f"Another door to the operation {name}.",
+            "tags": ["conveniences"],
+            "parameters": [self._parameter(name, field, "path") for field in in_path]
+            + [self._parameter(name, field, "query") for field in convenience.query],
+            "responses": self._responses(name, operation),
+        }
+        described["operationId"] = described["operationId"].replace("{", "").replace("}", "")
+        if convenience.method in ("POST", "PATCH"):
+            described["requestBody"] = _json_body(self._body_without(name, in_path))
+        return described
+
+    def _body_without(self, operation: str, fields: list[str]) -> Json:
+        identifier = f"pamspec:operation:{operation}:request"
+        if not fields:
+            return self._components.use(identifier)
+        body: Json = self._components.rewrite(self._schemas[identifier], identifier)
+        body["required"] = [field for field in body.get("required", []) if field not in fields]
+        return body
+
+    def _parameter(self, operation: str, field: str, place: str) -> Json:
+        reference = _IN_PAGINATION.get(field) or self._property(operation, field)
+        identifier = reference.partition("#")[0]
+        described: Json = {"name": field, "in": place}
+        if place == "path" or field in self._schemas[f"pamspec:operation:{operation}:request"].get("required", []):
+            described["required"] = True
+        return {**described, "schema": self._components.rewrite(resolve(self._schemas, reference), identifier)}
+
+    def _property(self, operation: str, field: str) -> str:
+        own = f"pamspec:operation:{operation}:request"
+        for place in (f"{own}#/properties", "pamspec:schema:request#/$defs/common_fields/properties"):
+            try:
+                if field in resolve(self._schemas, place):
+                    return f"{place}/{field}"
+            except KeyError:
+                continue
+        raise KeyError(f"{operation} takes no {field}")
+
+    def _channel(self, name: str, channel: Channel) -> Json:
+        described: Json = {
+            "operationId": f"channel_{name}",
+            "summary": channel.summary,
+            "tags": ["channels"],
+            "parameters": [self._parameter("poll", field, "path") for field in _path_parameters(channel.path)],
+            "responses": self._error_responses(channel.errors),
+        }
+        frame = self._components.use("pamspec:schema:frame")
+        if name == "sse":
+            described["responses"]["200"] = {
+                "description": "Frames, until the channel ends.",
+                "content": {"text/event-stream": {"schema": {"type": "string"}, "x-frame": frame}},
+            }
+        else:
+            described["responses"]["101"] = {"description": "Frames as messages, until the channel ends."}
+        if channel.resume is not None:
+            described["parameters"].append(_header_parameter(channel.resume))
+        described["responses"] = dict(sorted(described["responses"].items()))
+        return described
+
+    def _responses(self, name: str, operation: Operation) -> Json:
+        answer = {
+            "description": "The answer.",
+            **_json_content(self._components.use(f"pamspec:operation:{name}:answer")),
+        }
+        if operation.headers:
+            answer["headers"] = {header: self._header(header) for header in operation.headers}
+        return {str(operation.status): answer, **self._error_responses(operation.errors)}
+
+    def _error_responses(self, codes: list[str]) -> Json:
+        by_status: dict[int, list[str]] = {}
+        for code in [*self._catalogue.common_errors, *codes]:
+            for status in self._errors[code].statuses():
+                by_status.setdefault(status, []).append(code)
+        error = self._components.use("pamspec:schema:error")
+        responses: Json = {}
+        for status, names in sorted(by_status.items()):
+            response: Json = {
+                "description": f"{HTTPStatus(status).phrase}: {', '.join(names)}.",
+                **_json_content(error),
+            }
+            if status in (429, 503):
+                response["headers"] = {"Retry-After": self._header("Retry-After")}
+            responses[str(status)] = response
+        return responses
+
+    def _header(self, name: str) -> Json:
+        return {"description": self._catalogue.headers[name], "schema": {"type": "string"}}
+
+
+def _header_parameter(name: str) -> Json:
+    return {"name": name, "in": "header", "description": _REQUEST_HEADERS[name], "schema": {"type": "string"}}
+
+
+def _json_content(schema: Mapping[str, Any]) -> Json:
+    return {"content": {"application/json": {"schema": dict(schema)}}}
+
+
+def _json_body(schema: Mapping[str, Any]) -> Json:
+    return {"required": True, **_json_content(schema)}
+
+
+def _path_parameters(path: str) -> list[str]:
+    return [part[1:-1] for part in path.split("/") if part.startswith("{")]
