@@ -18,7 +18,7 @@ setup: ## uv from PyPI into .venv when missing, then every package of the worksp
 setup-pip: ## the same environment with pip alone
 	@tools/venv $(VENV)
 	$(BIN)/python -m pip install -q --require-hashes -r requirements.txt
-	$(BIN)/python -m pip install -q --no-deps --no-build-isolation $(addprefix -e ,$(PACKAGES))
+	PATH="$(abspath $(BIN)):$$PATH" $(BIN)/python -m pip install -q --no-deps --no-build-isolation $(addprefix -e ,$(PACKAGES))
 
 up: ## the whole service with its servers; Ctrl-C stops it
 	$(BIN)/pamspec up $(ARGS)

@@ -85,20 +85,38 @@ class DataDirectory:
         """A secret of this directory, made at its first use."""
         return secrets.kept(self.path / "secrets" / name, make)
 
+    def port(self, name: str) -> int | None:
+        """The port that this server or service had last, so that addresses outlive a restart where they can."""
+        found = self._ports().get(name)
+        return found if isinstance(found, int) else None
+
+    def keep_port(self, name: str, port: int) -> None:
+        """Remembers a port for the next start."""
+        ports = self._ports()
+        if ports.get(name) != port:
+            secrets.write_private(self.path / "ports.json", json.dumps(ports | {name: port}) + "\n")
+
     def note(self, state: Mapping[str, object]) -> None:
         """Writes down where the service listens."""
         secrets.write_private(self.state_file, json.dumps(state, indent=2) + "\n")
 
     def noted(self) -> dict[str, object]:
         """What the running service wrote down; empty before it is up and after it has stopped."""
-        if not self.state_file.exists():
-            return {}
-        found = json.loads(self.state_file.read_text(encoding="utf-8"))
-        return found if isinstance(found, dict) else {}
+        return _json(self.state_file)
+
+    def _ports(self) -> dict[str, object]:
+        return _json(self.path / "ports.json")
 
     def _written_pid(self) -> int | None:
         text = self.lock_file.read_text(encoding="ascii").strip()
         return int(text) if text.isdigit() else None
+
+
+def _json(path: Path) -> dict[str, object]:
+    if not path.exists():
+        return {}
+    found = json.loads(path.read_text(encoding="utf-8"))
+    return found if isinstance(found, dict) else {}
 
 
 def _lock_exclusively(lock: int) -> bool:

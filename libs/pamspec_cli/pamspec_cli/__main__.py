@@ -1,0 +1,58 @@
+"""The command `pamspec`: finds the subcommand, runs it, and turns its refusals into one line and an exit code."""
+
+import argparse
+import importlib
+import sys
+from collections.abc import Sequence
+from typing import Protocol, cast
+
+from pamspec_cli.data import DirectoryBusy
+from pamspec_cli.servers.process import ServerError
+
+COMMANDS = ("down", "status")
+
+
+class Command(Protocol):
+    """What a module of pamspec_cli.commands offers."""
+
+    SUMMARY: str
+
+    def add(self, parser: argparse.ArgumentParser) -> None:
+        """Declares the arguments."""
+
+    def run(self, arguments: argparse.Namespace) -> int:
+        """Does the work; the exit code."""
+
+
+def command(name: str) -> Command:
+    """The module of a subcommand."""
+    return cast(Command, importlib.import_module(f"pamspec_cli.commands.{name.replace('-', '_')}"))
+
+
+def parser() -> argparse.ArgumentParser:
+    """The whole command line."""
+    whole = argparse.ArgumentParser(prog="pamspec", description="Persistent memory for agents.")
+    subcommands = whole.add_subparsers(dest="command", required=True, metavar="COMMAND")
+    for name in COMMANDS:
+        module = command(name)
+        module.add(subcommands.add_parser(name, help=module.SUMMARY, description=module.SUMMARY))
+    return whole
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Runs one subcommand; its exit code."""
+    arguments = parser().parse_args(argv)
+    try:
+        return command(arguments.command).run(arguments)
+    except DirectoryBusy as busy:
+        print(f"pamspec: {busy}", file=sys.stderr)
+        return 2
+    except ServerError as error:
+        print(f"pamspec: {error}", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        return 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

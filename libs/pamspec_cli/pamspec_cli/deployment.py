@@ -1,0 +1,79 @@
+"""What each service is told: its login, the bus, the keys between services and where its peers are.
+
+The same variables reach a service in this process and one in a process of its own.
+"""
+
+import json
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+
+from pamspec_cli.data import DataDirectory
+from pamspec_cli.servers.process import LOOPBACK, free_port, port_is_free
+from pamspec_cli.stack import Addresses
+
+SERVICES = ("write", "relay", "query", "subscription", "gateway")
+"""In the order of their start: who is called comes before who calls. They stop the other way round."""
+
+
+@dataclass(frozen=True)
+class Deployment:
+    """One deployment's addresses and secrets."""
+
+    addresses: Addresses
+    token_keys: Mapping[str, str] = field(repr=False)
+    key_pepper: str = field(repr=False)
+    ports: Mapping[str, int]
+
+    @classmethod
+    def of(cls, data: DataDirectory, addresses: Addresses, gateway_port: int | None) -> "Deployment":
+        """The secrets of the data directory, and a port for each service: the last one where it is free."""
+        ports = {service: _port(data, service) for service in SERVICES}
+        if gateway_port:
+            ports["gateway"] = gateway_port
+        for service, port in ports.items():
+            data.keep_port(service, port)
+        return cls(addresses, {"k1": data.secret("token-key")}, data.secret("key-pepper"), ports)
+
+    def url(self, service: str) -> str:
+        """Where the service listens when it is a process of its own."""
+        return f"http://{LOOPBACK}:{self.ports[service]}"
+
+    def variables(self, service: str) -> dict[str, str]:
+        """The PAMSPEC_ variables of one service."""
+        found = {
+            "PAMSPEC_DATABASE_URL": self.addresses.of_role(service),
+            "PAMSPEC_NATS_URL": self.addresses.nats_url,
+            "PAMSPEC_VALKEY_URL": self.addresses.valkey_url,
+            "PAMSPEC_TOKEN_KEYS": json.dumps(dict(self.token_keys)),
+            "PAMSPEC_KEY_PEPPER": self.key_pepper,
+            "PAMSPEC_HOST": LOOPBACK,
+            "PAMSPEC_PORT": str(self.ports[service]),
+        }
+        if self.addresses.nats_seed:
+            found["PAMSPEC_NATS_NKEY_SEED"] = self.addresses.nats_seed
+        for peer in SERVICES:
+            if peer not in (service, "gateway"):
+                found[f"PAMSPEC_{peer.upper()}_URL"] = self.url(peer)
+        return found
+
+
+@contextmanager
+def in_environment(variables: Mapping[str, str]) -> Iterator[None]:
+    """These variables in the environment of this process while settings are read."""
+    before = {name: os.environ.get(name) for name in variables}
+    os.environ.update(variables)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                del os.environ[name]
+            else:
+                os.environ[name] = value
+
+
+def _port(data: DataDirectory, service: str) -> int:
+    last = data.port(service)
+    return last if last and port_is_free(last) else free_port()
