@@ -1,0 +1,159 @@
+"""The synchronous client: the asynchronous one, run on an event loop in a thread of its own.
+
+Every method is made from the asynchronous method of the same name, with its signature and types; there is no second
+implementation.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import threading
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
+from types import TracebackType
+from typing import Any, Concatenate, ParamSpec, Self, TypeVar
+
+from pamspec_client.client import AsyncClient
+from pamspec_client.nats_channel import NatsLogin
+from pamspec_client.transport import RetryPolicy
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+class _Loop:
+    """An event loop in a daemon thread."""
+
+    def __init__(self) -> None:
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, name="pamspec-client", daemon=True)
+        self._thread.start()
+
+    def run(self, work: Coroutine[Any, Any, R]) -> R:
+        """The result of a coroutine; an interruption of the waiting thread cancels it."""
+        if self._loop.is_closed():
+            work.close()
+            raise RuntimeError("this client is closed")
+        future = asyncio.run_coroutine_threadsafe(work, self._loop)
+        try:
+            return future.result()
+        except BaseException:
+            future.cancel()
+            raise
+
+    def close(self) -> None:
+        """Stop the loop and wait for its thread; a second call does nothing."""
+        if self._loop.is_closed():
+            return
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+        self._loop.close()
+
+
+def _blocking(
+    method: Callable[Concatenate[AsyncClient, P], Coroutine[Any, Any, R]],
+) -> Callable[Concatenate[Client, P], R]:
+    @functools.wraps(method)
+    def call(self: Client, /, *args: P.args, **kwargs: P.kwargs) -> R:
+        return self._loop.run(method(self._client, *args, **kwargs))
+
+    return call
+
+
+def _iterating(
+    method: Callable[Concatenate[AsyncClient, P], AsyncIterator[R]],
+) -> Callable[Concatenate[Client, P], Iterator[R]]:
+    @functools.wraps(method)
+    def iterate(self: Client, /, *args: P.args, **kwargs: P.kwargs) -> Iterator[R]:
+        items = self._loop.run(_made(lambda: method(self._client, *args, **kwargs)))
+        try:
+            while True:
+                try:
+                    item = self._loop.run(_next(items))
+                except StopAsyncIteration:
+                    return
+                yield item
+        finally:
+            self._loop.run(_close(items))
+
+    return iterate
+
+
+async def _made(make: Callable[[], R]) -> R:
+    return make()
+
+
+async def _next(items: AsyncIterator[R]) -> R:
+    return await anext(items)
+
+
+async def _close(items: AsyncIterator[object]) -> None:
+    close = getattr(items, "aclose", None)
+    if close is not None:
+        await close()
+
+
+class Client:
+    """The client for code without an event loop; arguments and promises are those of `AsyncClient`.
+
+    Use it as `with Client() as client:` or call `close` at the end. It may be used by several threads.
+    """
+
+    def __init__(
+        self,
+        base_url: str | None = None,
+        api_key: str | None = None,
+        *,
+        session: bool = False,
+        retry: RetryPolicy | None = None,
+        timeout_s: float = 30.0,
+        nats: NatsLogin | None = None,
+    ) -> None:
+        self._client = AsyncClient(base_url, api_key, session=session, retry=retry, timeout_s=timeout_s, nats=nats)
+        self._loop = _Loop()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close all connections and end the thread."""
+        try:
+            self._loop.run(self._client.aclose())
+        finally:
+            self._loop.close()
+
+    @property
+    def base_url(self) -> str:
+        """The address of the gateway."""
+        return self._client.base_url
+
+    call = _blocking(AsyncClient.call)
+    create = _blocking(AsyncClient.create)
+    update = _blocking(AsyncClient.update)
+    transition = _blocking(AsyncClient.transition)
+    delete = _blocking(AsyncClient.delete)
+    batch = _blocking(AsyncClient.batch)
+    read = _blocking(AsyncClient.read)
+    read_fields = _blocking(AsyncClient.read_fields)
+    query = _blocking(AsyncClient.query)
+    query_pages = _iterating(AsyncClient.query_pages)
+    query_items = _iterating(AsyncClient.query_items)
+    inspect_history = _blocking(AsyncClient.inspect_history)
+    history_pages = _iterating(AsyncClient.history_pages)
+    get_operation = _blocking(AsyncClient.get_operation)
+    create_scope = _blocking(AsyncClient.create_scope)
+    get_scope = _blocking(AsyncClient.get_scope)
+    list_scopes = _blocking(AsyncClient.list_scopes)
+    subscribe = _blocking(AsyncClient.subscribe)
+    unsubscribe = _blocking(AsyncClient.unsubscribe)
+    poll = _blocking(AsyncClient.poll)
+    ack = _blocking(AsyncClient.ack)
+    reset = _blocking(AsyncClient.reset)
+    list_subscriptions = _blocking(AsyncClient.list_subscriptions)
+    get_subscription = _blocking(AsyncClient.get_subscription)
+    follow = _iterating(AsyncClient.follow)

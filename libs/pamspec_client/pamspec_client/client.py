@@ -1,0 +1,277 @@
+"""The asynchronous client: one method per operation of the service, typed by its contract."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import AsyncIterator, Mapping
+from types import TracebackType
+from typing import Any, Self, Unpack
+
+from pamspec_client import requests as r
+from pamspec_client.documents import FollowChannel
+from pamspec_client.errors import ObjectNotFound
+from pamspec_client.follow import Follow
+from pamspec_client.models import (
+    BatchOutcome,
+    CursorMoved,
+    D,
+    Envelope,
+    HistoryPage,
+    Operation,
+    Outcome,
+    PollPage,
+    ProjectionAnswer,
+    QueryItem,
+    QueryPage,
+    ReadAnswer,
+    ScopeAnswer,
+    ScopeDocument,
+    ScopePage,
+    Subscribed,
+    SubscriptionEntry,
+    SubscriptionPage,
+    Unsubscribed,
+)
+from pamspec_client.nats_channel import NatsLogin
+from pamspec_client.positions import REPLAYED, Positions
+from pamspec_client.transport import Names, Reply, RetryPolicy, Transport
+from pamspec_client.wire import encode, join, uuid7
+
+DEFAULT_URL = "http://127.0.0.1:8080"
+SESSION_WAIT_MS = 5000
+PAGE = 200
+
+_WRITES = frozenset({"create", "update", "transition", "delete", "batch", "create_scope", "subscribe", "unsubscribe"})
+_FLOORED = frozenset({"read", "query", "inspect_history"})
+
+
+class AsyncClient:
+    """A client of one gateway as one principal.
+
+    `base_url` and `api_key` default to PAMSPEC_URL and PAMSPEC_API_KEY. With `session=True` reads never go back behind
+    what this client wrote or read before (monotonic reads). Every write carries an operation_id and an idempotency key,
+    minted once per call when they are not given; a retry after a lost answer sends both again and is answered with the
+    first outcome, so nothing is carried out twice. `version_conflict` is never retried.
+
+    Use it as `async with AsyncClient() as client:` or call `aclose` at the end.
+    """
+
+    def __init__(
+        self,
+        base_url: str | None = None,
+        api_key: str | None = None,
+        *,
+        session: bool = False,
+        retry: RetryPolicy | None = None,
+        timeout_s: float = 30.0,
+        nats: NatsLogin | None = None,
+    ) -> None:
+        url = base_url or os.environ.get("PAMSPEC_URL") or DEFAULT_URL
+        key = api_key or os.environ.get("PAMSPEC_API_KEY")
+        self._transport = Transport(url, key, retry or RetryPolicy(), timeout_s)
+        self._positions = Positions()
+        self._session = session
+        self.nats = nats
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.aclose()
+
+    async def aclose(self) -> None:
+        """Close all connections; followers end with the loss of theirs."""
+        await self._transport.close()
+
+    @property
+    def base_url(self) -> str:
+        """The address of the gateway."""
+        return self._transport.base_url
+
+    @property
+    def transport(self) -> Transport:
+        """The connections that a follower shares."""
+        return self._transport
+
+    async def call(self, operation: str, document: Mapping[str, Any]) -> Reply:
+        """Any operation by its name; the answer as it comes. The methods below are typed forms of this one."""
+        request = dict(document)
+        if operation in _WRITES:
+            _name(request)
+        scope_id = request.get("scope_id")
+        if self._session and operation in _FLOORED and scope_id is not None:
+            self._add_floor(request, scope_id)
+        if "limit" in request or "cursor" in request:
+            limit, cursor = request.pop("limit", None), request.pop("cursor", None)
+            request["pagination"] = {"limit": limit or PAGE} | ({"cursor": cursor} if cursor else {})
+        wait_s = (request.get("wait_ms") or 0) / 1000
+        names = Names(operation, request.get("operation_id"), request.get("idempotency_key"))
+        reply = await self._transport.post(f"/v1/{operation}", encode(request), names, wait_s)
+        if scope_id is not None:
+            self._positions.note(scope_id, reply)
+        return reply
+
+    def _add_floor(self, request: dict[str, Any], scope_id: str) -> None:
+        floor = self._positions.floor(scope_id)
+        if floor is not None and "min_sequence" not in request and "ledger_epoch" not in request:
+            request["ledger_epoch"], request["min_sequence"] = floor
+            request.setdefault("wait_ms", SESSION_WAIT_MS)
+
+    async def _typed(self, model: type[D], operation: str, request: Mapping[str, Any]) -> D:
+        reply = await self.call(operation, request)
+        answer = model.of(reply.body)
+        answer.__dict__["replayed"] = reply.headers.get(REPLAYED) == "true"
+        return answer
+
+    async def create(self, **request: Unpack[r.CreateRequest]) -> Outcome:
+        """Write the first version of an object (PAMSPEC P104)."""
+        return await self._typed(Outcome, "create", request)
+
+    async def update(self, **request: Unpack[r.UpdateRequest]) -> Outcome:
+        """Write the next version; VersionConflict when `expected_version_id` is no longer current (PAMSPEC P112)."""
+        return await self._typed(Outcome, "update", request)
+
+    async def transition(self, **request: Unpack[r.TransitionRequest]) -> Outcome:
+        """Move one state dimension of an object or a relationship (PAMSPEC P115)."""
+        return await self._typed(Outcome, "transition", request)
+
+    async def delete(self, **request: Unpack[r.DeleteRequest]) -> Outcome:
+        """Write the final tombstone and erase the content (PAMSPEC P142)."""
+        return await self._typed(Outcome, "delete", request)
+
+    async def batch(self, **request: Unpack[r.BatchRequest]) -> BatchOutcome:
+        """Several writes in one request; errors of single items are in `results`, not raised."""
+        items = join([encode(item) for item in request["items"]])
+        return await self._typed(BatchOutcome, "batch", {**request, "items": items})
+
+    async def read(self, **request: Unpack[r.ReadRequest]) -> Envelope:
+        """One version of an object or a relationship (PAMSPEC P109)."""
+        return Envelope.of((await self._typed(ReadAnswer, "read", request)).envelope_raw)
+
+    async def read_fields(self, fields: list[str], **request: Unpack[r.ReadRequest]) -> dict[str, Any]:
+        """Only these members of one version's envelope; members that it lacks are left out."""
+        return (await self._typed(ProjectionAnswer, "read", {**request, "fields": fields})).projection
+
+    async def query(self, **request: Unpack[r.QueryRequest]) -> QueryPage:
+        """One page of a query; without filters or trust only what is trusted (PAMSPEC P157)."""
+        return await self._typed(QueryPage, "query", request)
+
+    async def query_pages(self, **request: Unpack[r.QueryPages]) -> AsyncIterator[QueryPage]:
+        """All pages of a query, one after the other."""
+        fields: dict[str, Any] = {**request}
+        fields["limit"], cursor = fields.pop("page_size", PAGE), None
+        while True:
+            page = await self._typed(QueryPage, "query", {**fields, "cursor": cursor})
+            yield page
+            if not (cursor := page.next_cursor):
+                return
+
+    async def query_items(self, **request: Unpack[r.QueryPages]) -> AsyncIterator[QueryItem]:
+        """All items of a query."""
+        async for page in self.query_pages(**request):
+            for item in page.items:
+                yield item
+
+    async def inspect_history(self, **request: Unpack[r.HistoryRequest]) -> HistoryPage:
+        """One page of versions and ledger entries (PAMSPEC P124)."""
+        return await self._typed(HistoryPage, "inspect_history", request)
+
+    async def history_pages(self, **request: Unpack[r.HistoryPages]) -> AsyncIterator[HistoryPage]:
+        """All pages of history, one after the other."""
+        fields: dict[str, Any] = {**request}
+        fields["limit"], cursor = fields.pop("page_size", PAGE), None
+        while True:
+            page = await self._typed(HistoryPage, "inspect_history", {**fields, "cursor": cursor})
+            yield page
+            if not (cursor := page.next_cursor):
+                return
+
+    async def get_operation(self, **request: Unpack[r.GetOperationRequest]) -> Operation:
+        """What became of a write whose answer was lost (contract K8); `unknown` is final."""
+        return await self._typed(Operation, "get_operation", request)
+
+    async def create_scope(self, **request: Unpack[r.CreateScopeRequest]) -> ScopeDocument:
+        """Make a scope; the same document again answers the same."""
+        return ScopeDocument.of((await self._typed(ScopeAnswer, "create_scope", request)).scope_raw)
+
+    async def get_scope(self, **request: Unpack[r.GetScopeRequest]) -> ScopeDocument:
+        """One scope; ScopeNotFound when the actor can't see it."""
+        return ScopeDocument.of((await self._typed(ScopeAnswer, "get_scope", request)).scope_raw)
+
+    async def list_scopes(self, **request: Unpack[r.PageRequest]) -> ScopePage:
+        """One page of the scopes that the actor can see."""
+        return await self._typed(ScopePage, "list_scopes", request)
+
+    async def subscribe(self, **request: Unpack[r.SubscribeRequest]) -> Subscribed:
+        """Open a durable subscription (PAMSPEC P125); `follow` it."""
+        return await self._typed(Subscribed, "subscribe", request)
+
+    async def unsubscribe(self, **request: Unpack[r.UnsubscribeRequest]) -> Unsubscribed:
+        """End a subscription for good."""
+        return await self._typed(Unsubscribed, "unsubscribe", request)
+
+    async def poll(self, **request: Unpack[r.PollRequest]) -> PollPage:
+        """Fetch events, waiting for the first up to wait_ms.
+
+        Pass `after_sequence`, the last page's `next_after_sequence`: that acknowledges the page and delivers at least
+        once. Without it the service goes on after its last answer, and an answer that is lost is not repeated.
+        """
+        return await self._typed(PollPage, "poll", request)
+
+    async def ack(self, **request: Unpack[r.AckRequest]) -> CursorMoved:
+        """Acknowledge events of a subscription."""
+        return await self._typed(CursorMoved, "ack", request)
+
+    async def reset(self, **request: Unpack[r.ResetRequest]) -> CursorMoved:
+        """Put the cursor of a subscription anywhere."""
+        return await self._typed(CursorMoved, "reset", request)
+
+    async def list_subscriptions(self, **request: Unpack[r.ListSubscriptionsRequest]) -> SubscriptionPage:
+        """One page of subscriptions with their cursors."""
+        return await self._typed(SubscriptionPage, "list_subscriptions", request)
+
+    async def get_subscription(self, subscription_id: str) -> SubscriptionEntry:
+        """One subscription with its cursor; ObjectNotFound when there is none."""
+        page = await self.list_subscriptions(subscription_id=subscription_id)
+        for entry in page.subscriptions:
+            return entry
+        raise ObjectNotFound("No such subscription is visible to this actor; check subscription_id.", status=404)
+
+    def follow(
+        self,
+        subscription_id: str,
+        *,
+        channel: FollowChannel = "poll",
+        after_sequence: int | None = None,
+        max_events: int = 500,
+        window: int = 10_000,
+        resume_outdated: bool = False,
+    ) -> Follow:
+        """The events of a subscription, for as long as it lives; `async for event in client.follow(...)`.
+
+        Reconnects by itself and goes on after the last event that the caller finished with: an event counts as
+        finished, and is acknowledged, when the next one is asked for. Delivered at least once by the service, each
+        event comes out once: copies are dropped by event_id within the last `window` events. Starts at the durable
+        cursor, or after `after_sequence`. Raises SubscriptionClosed at the end of the subscription, ChannelReplaced
+        when another consumer takes it over, and InvalidRequest when the position belongs to an older ledger epoch,
+        unless `resume_outdated` says to go on at the position that the service names.
+        """
+        return Follow(
+            self,
+            subscription_id,
+            channel=channel,
+            after_sequence=after_sequence,
+            max_events=max_events,
+            window=window,
+            resume_outdated=resume_outdated,
+        )
+
+
+def _name(request: dict[str, Any]) -> None:
+    """Mint what a write is named by; an operation_id of the caller alone acts as the key."""
+    if request.get("operation_id") is None:
+        request["operation_id"] = f"op:{uuid7()}"
+        if request.get("idempotency_key") is None:
+            request["idempotency_key"] = uuid7()

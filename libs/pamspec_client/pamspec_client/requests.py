@@ -1,0 +1,333 @@
+"""What each operation takes: the keyword arguments of the client's methods, named as in the service's contract.
+
+A keyword that is None is left out, except `canonical_content`, where None is the JSON value null.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any, Literal, Required, TypeAlias, TypedDict
+
+from pamspec_client.documents import (
+    Actor,
+    AsOf,
+    Channel,
+    Delivery,
+    Dimension,
+    EventFilter,
+    Expression,
+    Integrity,
+    LifecycleState,
+    Ordering,
+    Provenance,
+    QualitySignals,
+    SourceEvent,
+    ValidationState,
+    VersionRange,
+    Webhook,
+)
+
+Time: TypeAlias = datetime | str
+"""An aware datetime, or RFC 3339 text with an offset."""
+Content: TypeAlias = Any
+"""Any JSON value, or `RawJson` for JSON text."""
+
+
+class Common(TypedDict, total=False):
+    """What every operation takes."""
+
+    operation_id: str
+    """Name of this execution; minted once per call, and the same in every retry of it."""
+    actor: Actor
+    delegation_id: str
+    evaluation_run_id: str
+    ledger_epoch: int
+    wait_ms: int
+    """How long the service may wait for a floor, an event or a busy scope, 0 to 30,000 ms."""
+
+
+class Writing(Common, total=False):
+    """What every write takes besides."""
+
+    idempotency_key: str
+    """The same key with the same content answers the first outcome again; minted once per call."""
+
+
+class Reading(Common, total=False):
+    """What every read takes besides."""
+
+    min_sequence: int
+    """Version floor: no answer from a state older than this ledger sequence (contract K2)."""
+
+
+class CreateFields(Writing, total=False):
+    """A create without its scope."""
+
+    object_type: Required[str]
+    canonical_content: Required[Content]
+    provenance: Required[Provenance]
+    object_id: str
+    schema_id: str
+    lifecycle_state: LifecycleState
+    availability_state: Literal["available"]
+    retention_state: Literal["retained"]
+    validation_state: ValidationState
+    observed_at: Time
+    asserted_at: Time
+    valid_from: Time
+    valid_until: Time
+    relationship_refs: list[str]
+    integrity: Integrity
+    quality_signals: QualitySignals
+    source_event: SourceEvent
+    expected_absent: bool
+
+
+class UpdateFields(Writing, total=False):
+    """An update without its scope; what is not named stays as it is."""
+
+    object_id: Required[str]
+    expected_version_id: Required[str]
+    provenance: Required[Provenance]
+    canonical_content: Content
+    restore_version_id: str
+    schema_id: str
+    observed_at: Time
+    asserted_at: Time
+    valid_from: Time
+    valid_until: Time
+    relationship_refs: list[str]
+    integrity: Integrity
+    quality_signals: QualitySignals
+    source_event: SourceEvent
+
+
+class TransitionFields(Writing, total=False):
+    """A transition without its scope; of one object or one relationship."""
+
+    object_id: str
+    relationship_id: str
+    expected_version_id: Required[str]
+    dimension: Required[Dimension]
+    target_state: Required[str]
+    policy_basis: Required[str]
+    provenance: Provenance
+    canonical_content: Content
+
+
+class DeleteFields(Writing, total=False):
+    """A delete without its scope; of one object or one relationship."""
+
+    object_id: str
+    relationship_id: str
+    expected_version_id: Required[str]
+    policy_basis: Required[str]
+    provenance: Provenance
+
+
+class CreateRequest(CreateFields, total=False):
+    """Write the first version of an object."""
+
+    scope_id: Required[str]
+
+
+class UpdateRequest(UpdateFields, total=False):
+    """Write the next version of an object."""
+
+    scope_id: Required[str]
+
+
+class TransitionRequest(TransitionFields, total=False):
+    """Move one state dimension."""
+
+    scope_id: Required[str]
+
+
+class DeleteRequest(DeleteFields, total=False):
+    """Write the final tombstone and erase the content."""
+
+    scope_id: Required[str]
+
+
+class CreateItem(CreateFields, total=False):
+    """A create in a batch."""
+
+    operation: Required[Literal["create"]]
+    scope_id: str
+
+
+class UpdateItem(UpdateFields, total=False):
+    """An update in a batch."""
+
+    operation: Required[Literal["update"]]
+    scope_id: str
+
+
+class TransitionItem(TransitionFields, total=False):
+    """A transition in a batch."""
+
+    operation: Required[Literal["transition"]]
+    scope_id: str
+
+
+class DeleteItem(DeleteFields, total=False):
+    """A delete in a batch."""
+
+    operation: Required[Literal["delete"]]
+    scope_id: str
+
+
+BatchItem: TypeAlias = CreateItem | UpdateItem | TransitionItem | DeleteItem
+
+
+class BatchRequest(Writing, total=False):
+    """Several writes in their order; atomic: all or nothing."""
+
+    scope_id: Required[str]
+    items: Required[list[BatchItem]]
+    atomic: bool
+
+
+class ReadRequest(Reading, total=False):
+    """One version: the current one, a named one, or that of a past position."""
+
+    scope_id: Required[str]
+    object_id: str
+    relationship_id: str
+    version_id: str
+    snapshot_id: str
+    as_of: AsOf
+
+
+class QueryFields(Reading, total=False):
+    """A query without its page."""
+
+    scope_id: Required[str]
+    query: Required[Expression]
+    ordering: Ordering
+    snapshot_id: str
+    embedding_space_id: str
+    explain_ranking: bool
+    fields: list[str]
+    exact: bool
+
+
+class QueryRequest(QueryFields, total=False):
+    """One page of a query: `limit` items (1 to 1,000) from `cursor` on."""
+
+    limit: int
+    cursor: str | None
+
+
+class QueryPages(QueryFields, total=False):
+    """All pages of a query, `page_size` items each."""
+
+    page_size: int
+
+
+class HistoryFields(Reading, total=False):
+    """History of an object or a relationship, or a range of the scope's ledger, without its page."""
+
+    scope_id: Required[str]
+    object_id: str
+    relationship_id: str
+    after_sequence: int
+    to_sequence: int
+    event_classes: list[str]
+    version_range: VersionRange
+    snapshot_id: str
+
+
+class HistoryRequest(HistoryFields, total=False):
+    """One page of history: `limit` entries (1 to 1,000) from `cursor` on."""
+
+    limit: int
+    cursor: str | None
+
+
+class HistoryPages(HistoryFields, total=False):
+    """All pages of history, `page_size` entries each."""
+
+    page_size: int
+
+
+class GetOperationRequest(Common, total=False):
+    """By operation_id, or by operation and idempotency_key."""
+
+    scope_id: Required[str]
+    operation: str
+    idempotency_key: str
+
+
+class CreateScopeRequest(Writing, total=False):
+    """Make a scope; the same document again answers the same."""
+
+    scope_id: Required[str]
+    scope_kind: str
+    parent_scope_id: str
+    policy: dict[str, Any]
+
+
+class GetScopeRequest(Reading, total=False):
+    """One scope."""
+
+    scope_id: Required[str]
+
+
+class PageRequest(Reading, total=False):
+    """A page of what has no other condition."""
+
+    limit: int
+    cursor: str | None
+
+
+class SubscribeRequest(Writing, total=False):
+    """Open a durable subscription; without after_sequence it delivers what is written from now on."""
+
+    scope_id: Required[str]
+    filter: EventFilter
+    after_sequence: int
+    delivery: Delivery
+    channel: Channel
+    include_content: bool
+    webhook: Webhook
+
+
+class UnsubscribeRequest(Writing, total=False):
+    """End a subscription for good."""
+
+    subscription_id: Required[str]
+    scope_id: str
+
+
+class PollRequest(Common, total=False):
+    """Fetch events; passing after_sequence acknowledges everything up to it (at least once)."""
+
+    subscription_id: Required[str]
+    scope_id: str
+    after_sequence: int
+    max: int
+
+
+class AckRequest(Common, total=False):
+    """Acknowledge up to `sequence`, or these `sequences`."""
+
+    subscription_id: Required[str]
+    scope_id: str
+    sequence: int
+    sequences: list[int]
+
+
+class ResetRequest(Common, total=False):
+    """Put the cursor anywhere."""
+
+    subscription_id: Required[str]
+    scope_id: str
+    after_sequence: Required[int]
+
+
+class ListSubscriptionsRequest(PageRequest, total=False):
+    """The subscriptions of one scope or of all, or one by its id."""
+
+    scope_id: str
+    subscription_id: str
