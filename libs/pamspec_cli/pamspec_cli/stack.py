@@ -88,8 +88,11 @@ async def together() -> AsyncIterator[asyncio.TaskGroup]:
     try:
         async with asyncio.TaskGroup() as group:
             yield group
-    except* ServerError as errors:
-        raise _first(errors) from None
+    except BaseExceptionGroup as errors:
+        refused, others = errors.split(ServerError)
+        if refused is None or others is not None:
+            raise
+        raise _first(refused) from errors
 
 
 def _first(errors: BaseExceptionGroup[ServerError]) -> ServerError:
