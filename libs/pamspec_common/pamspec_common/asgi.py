@@ -15,6 +15,7 @@ Send = Callable[[Message], Awaitable[None]]
 ASGIApp = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 _JSON = (b"content-type", b"application/json")
+_BODILESS = (204, 304)
 
 
 class ClientGone(Exception):
@@ -48,7 +49,7 @@ def _too_large(limit: int) -> InvalidRequest:
 
 
 def _headers(answer: Answer) -> list[tuple[bytes, bytes]]:
-    headers = [_JSON, (b"content-length", str(len(answer.body)).encode())]
+    headers = [] if answer.status in _BODILESS else [_JSON, (b"content-length", b"%d" % len(answer.body))]
     if answer.headers:
         headers += [(name.lower().encode(), value.encode()) for name, value in answer.headers.items()]
     return headers

@@ -1,0 +1,128 @@
+"""API keys as credentials.
+
+Invariants: a key is found only by its keyed hash; what was found is trusted for `lifetime_s` at most; guesses cost the
+database one grouped statement at a time, and an address that guesses too often is put off before the database is
+asked. Keys that have worked before are never put off.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable
+from datetime import UTC, datetime
+
+from pamspec_common.errors import InternalError, PamspecError, ServiceUnavailable, Unauthenticated
+from pamspec_common.keys import is_key, key_hash
+from pamspec_common.postgres import Pool, connection
+from pamspec_gateway.authentication import Identity
+from pamspec_gateway.memory import Remembered
+from pamspec_gateway.queries import KeyOwner, select_principals
+
+_LOOKED_UP_TOGETHER = 1000
+_WAITING_LOOKUPS = 5000
+_REFUSED = 20_000
+_PROVEN = 100_000
+_ADDRESSES = 20_000
+
+Outcome = KeyOwner | None | PamspecError
+
+
+class ApiKeys:
+    """Finds the owner of a key in `core.key_principal`."""
+
+    def __init__(
+        self,
+        pool: Pool,
+        pepper: bytes,
+        guesses: Guesses,
+        *,
+        lifetime_s: float,
+        wait_ms: int,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._pool, self._pepper, self._guesses = pool, pepper, guesses
+        self._lifetime_s, self._wait_ms, self._clock = lifetime_s, wait_ms, clock
+        self._refused: Remembered[float] = Remembered(_REFUSED)
+        self._proven: Remembered[bool] = Remembered(_PROVEN)
+        self._waiting: dict[bytes, asyncio.Future[Outcome]] = {}
+        self._lookup: asyncio.Task[None] | None = None
+
+    def accepts(self, credential: str) -> bool:
+        """Whether the text can be a key."""
+        return is_key(credential)
+
+    async def identify(self, credential: str, address: str) -> Identity:
+        """The owner of a key. Unauthenticated: unknown, revoked or expired; ServiceUnavailable: 429 for a guesser."""
+        digest = key_hash(self._pepper, credential)
+        if self._refused.get(digest, 0.0) > self._clock():
+            raise Unauthenticated
+        if digest not in self._proven:
+            self._guesses.check(address)
+        outcome = await self._find(digest)
+        if isinstance(outcome, PamspecError):
+            raise outcome
+        if outcome is None:
+            self._refused[digest] = self._clock() + self._lifetime_s
+            self._guesses.charge(address)
+            raise Unauthenticated
+        self._proven[digest] = True
+        return Identity(outcome.principal, self._lifetime(outcome))
+
+    def _lifetime(self, owner: KeyOwner) -> float:
+        if owner.expires_at is None:
+            return self._lifetime_s
+        return max(0.0, min(self._lifetime_s, (owner.expires_at - datetime.now(UTC)).total_seconds()))
+
+    async def _find(self, digest: bytes) -> Outcome:
+        future = self._waiting.get(digest)
+        if future is None:
+            if len(self._waiting) >= _WAITING_LOOKUPS:
+                raise ServiceUnavailable("Too many new callers at once; try again shortly.")
+            future = asyncio.get_running_loop().create_future()
+            self._waiting[digest] = future
+            if self._lookup is None or self._lookup.done():
+                self._lookup = asyncio.create_task(self._look_up())
+        return await asyncio.shield(future)
+
+    async def _look_up(self) -> None:
+        while self._waiting:
+            digests = list(self._waiting)[:_LOOKED_UP_TOGETHER]
+            found: dict[bytes, KeyOwner] = {}
+            failed: PamspecError | None = InternalError()
+            try:
+                async with connection(self._pool, self._wait_ms) as conn:
+                    found = await select_principals(conn, digests)
+                failed = None
+            except PamspecError as error:
+                failed = error
+            finally:
+                for digest in digests:
+                    self._waiting.pop(digest).set_result(failed or found.get(digest))
+
+    async def close(self) -> None:
+        """End the lookup that is under way."""
+        if self._lookup is not None:
+            self._lookup.cancel()
+            await asyncio.gather(self._lookup, return_exceptions=True)
+
+
+class Guesses:
+    """Wrong keys by address: `burst` at once, then `per_s`."""
+
+    def __init__(self, per_s: float, burst: int, clock: Callable[[], float] = time.monotonic) -> None:
+        self._per_s, self._burst, self._clock = per_s, burst, clock
+        self._left: Remembered[tuple[float, float]] = Remembered(_ADDRESSES)
+
+    def check(self, address: str) -> None:
+        """Raise ServiceUnavailable (429) when the address has no guess left."""
+        if self._balance(address) < 1:
+            raise ServiceUnavailable("Too many wrong keys from this address; try again shortly.", status=429)
+
+    def charge(self, address: str) -> None:
+        """Count a wrong key."""
+        self._left[address.encode()] = (self._balance(address) - 1, self._clock())
+
+    def _balance(self, address: str) -> float:
+        left, at = self._left.get(address.encode(), (float(self._burst), 0.0))
+        return min(float(self._burst), left + (self._clock() - at) * self._per_s)

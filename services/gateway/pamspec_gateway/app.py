@@ -1,0 +1,137 @@
+"""The gateway, composed: doors from the outside in, each passing on what is not its own.
+
+operations -> channels -> the framework with conveniences and documentation.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+
+from pamspec_common import contracts
+from pamspec_common.asgi import ASGIApp
+from pamspec_common.errors import PamspecError
+from pamspec_common.peers import Peer, RemotePeer, peer_session
+from pamspec_common.postgres import Pool, connection, create_pool
+from pamspec_common.principal import TokenSigner
+from pamspec_common.service import Background, Part, Service
+from pamspec_gateway.api_keys import ApiKeys, Guesses
+from pamspec_gateway.authentication import Guard
+from pamspec_gateway.door import Limits, Load, OperationDoor, Route
+from pamspec_gateway.pages import framework
+from pamspec_gateway.queries import select_reachable
+from pamspec_gateway.settings import GatewaySettings
+from pamspec_gateway.streams import StreamDoor
+
+_READY_WITHIN_S = 3.0
+_FLUSH_EVERY_S = 1.0
+_ESSENTIAL = frozenset(("write", "query"))
+_WAITING = frozenset(("poll",))
+
+
+def build(settings: GatewaySettings, peers: Mapping[str, Peer]) -> Service:
+    """The gateway in front of these peers: write, query and subscription, and relay where its readiness is known."""
+    return _Gateway(settings, peers).service()
+
+
+def build_remote(settings: GatewaySettings) -> Service:
+    """The gateway in front of services in other processes; call it in a running event loop."""
+    session = peer_session()
+    urls = {"write": settings.write_url, "query": settings.query_url, "subscription": settings.subscription_url}
+    if settings.relay_url is not None:
+        urls["relay"] = settings.relay_url
+    service = build(settings, {name: RemotePeer(session, url) for name, url in urls.items()})
+    stop = service.on_stop
+
+    async def stop_and_close() -> None:
+        await stop()
+        await session.close()
+
+    service.on_stop = stop_and_close
+    return service
+
+
+class _Gateway:
+    def __init__(self, settings: GatewaySettings, peers: Mapping[str, Peer]) -> None:
+        self._settings, self._peers = settings, dict(peers)
+        self._background = Background()
+        self._pool: Pool | None = None
+        self._keys: ApiKeys | None = None
+        self._load = Load(
+            Limits(settings.max_body_bytes, settings.max_buffered_bytes, settings.max_requests, settings.max_waiting)
+        )
+        self._guard: Guard | None = None
+        self._streams: StreamDoor | None = None
+
+    def service(self) -> Service:
+        """The service; its doors exist once it has started."""
+        self._service = Service("gateway", {}, self._ready, self._start, self._stop, app=None, on_drain=self._drain)
+        return self._service
+
+    async def _start(self) -> None:
+        settings = self._settings
+        self._pool = await create_pool(settings, "gateway")
+        self._keys = ApiKeys(
+            self._pool,
+            settings.key_pepper.get_secret_value().encode(),
+            Guesses(settings.key_guesses_per_s, settings.key_guess_burst),
+            lifetime_s=settings.key_cache_s,
+            wait_ms=settings.pool_wait_ms,
+        )
+        kid, key = next(iter(settings.token_key_bytes().items()))
+        guard = Guard([self._keys], TokenSigner(kid, key))
+        self._service.app = self._doors(guard)
+        self._background.spawn("metrics", self._flush)
+
+    def _doors(self, guard: Guard) -> ASGIApp:
+        catalogue = contracts.operation_catalogue()
+        routes = {
+            name: Route(name, self._peers[operation.service], name in _WAITING)
+            for name, operation in catalogue.operations.items()
+            if operation.public
+        }
+        rest = framework(catalogue, routes, guard, self._load)
+        channels = {kind: (channel.path, self._peers[channel.service]) for kind, channel in catalogue.channels.items()}
+        self._streams = StreamDoor(channels, guard, self._load, rest)
+        return OperationDoor({f"/v1/{name}": route for name, route in routes.items()}, guard, self._load, self._streams)
+
+    async def _drain(self) -> None:
+        if self._streams is not None:
+            await self._streams.drain(self._settings.drain_s)
+
+    async def _stop(self) -> None:
+        await self._background.stop(1.0)
+        self._load.flush()
+        if self._keys is not None:
+            await self._keys.close()
+        if self._pool is not None:
+            await self._pool.close()
+
+    async def _flush(self) -> None:
+        while not await self._background.pause(_FLUSH_EVERY_S):
+            self._load.flush()
+
+    async def _ready(self) -> list[Part]:
+        """Our own parts, and those of every peer under its name; only write and query are essential for the door."""
+        peers = (self._peer_parts(name, peer) for name, peer in self._peers.items())
+        gathered = await asyncio.gather(self._keys_part(), *peers)
+        return [part for parts in gathered for part in parts]
+
+    async def _keys_part(self) -> list[Part]:
+        if self._pool is None:
+            return [Part("keys", False)]
+        try:
+            async with connection(self._pool, self._settings.pool_wait_ms) as conn, asyncio.timeout(_READY_WITHIN_S):
+                return [Part("keys", await select_reachable(conn))]
+        except (PamspecError, TimeoutError):
+            return [Part("keys", False, {"error": "the database does not answer"})]
+
+    async def _peer_parts(self, name: str, peer: Peer) -> list[Part]:
+        try:
+            async with asyncio.timeout(_READY_WITHIN_S):
+                _, parts = await peer.ready()
+        except TimeoutError:
+            parts = [Part("answering", False)]
+        return [
+            Part(f"{name}.{part.name}", part.ok, part.detail, part.essential and name in _ESSENTIAL) for part in parts
+        ]

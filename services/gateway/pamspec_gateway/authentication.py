@@ -1,0 +1,92 @@
+"""Who calls: from a credential in the request to a signed principal.
+
+Invariant: a caller that was identified is remembered no longer than its authenticator allows, and never longer than the
+signed principal is valid.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import NamedTuple, Protocol
+
+from pamspec_common.errors import Unauthenticated
+from pamspec_common.principal import Principal, TokenSigner
+from pamspec_gateway.memory import Remembered
+
+_ADMITTED = 20_000
+_MAX_CREDENTIAL = 8192
+_MAX_LIFETIME_S = 25.0
+
+Clock = Callable[[], float]
+
+
+class Identity(NamedTuple):
+    """An authenticated caller, and for how many seconds that may be remembered."""
+
+    principal: Principal
+    lifetime_s: float
+
+
+class Authenticator(Protocol):
+    """One kind of credential: API keys, later tokens of an identity provider."""
+
+    def accepts(self, credential: str) -> bool:
+        """Whether the text has the form of this kind."""
+
+    async def identify(self, credential: str, address: str) -> Identity:
+        """The caller; Unauthenticated when the credential is not valid, ServiceUnavailable when that can't be told."""
+
+
+class Admission(NamedTuple):
+    """What the door needs of an admitted caller."""
+
+    until: float
+    token: str
+    principal: Principal
+
+
+class Guard:
+    """Admits callers by the headers Authorization (Bearer) and X-API-Key, remembering them by the header's bytes."""
+
+    def __init__(self, authenticators: Sequence[Authenticator], signer: TokenSigner, clock: Clock = time.monotonic):
+        self._authenticators, self._signer, self._clock = tuple(authenticators), signer, clock
+        self._admitted: Remembered[Admission] = Remembered(_ADMITTED)
+
+    def remembered(self, header: bytes | None) -> Admission | None:
+        """The admission of a caller that was identified a moment ago, by the bytes of its Authorization header."""
+        held = self._admitted.get(header) if header is not None else None
+        return held if held is not None and held.until > self._clock() else None
+
+    async def admit(self, headers: Mapping[bytes, bytes], address: str) -> Admission:
+        """The caller of a request; Unauthenticated without valid credentials."""
+        header = headers.get(b"authorization")
+        if header is None:
+            key = headers.get(b"x-api-key")
+            if key is None:
+                raise Unauthenticated
+            header = b"Bearer " + key
+        held = self.remembered(header)
+        if held is not None:
+            return held
+        identity = await self._identify(_credential(header), address)
+        admission = Admission(
+            self._clock() + min(identity.lifetime_s, _MAX_LIFETIME_S),
+            self._signer.sign(identity.principal),
+            identity.principal,
+        )
+        self._admitted[header] = admission
+        return admission
+
+    async def _identify(self, credential: str, address: str) -> Identity:
+        for authenticator in self._authenticators:
+            if authenticator.accepts(credential):
+                return await authenticator.identify(credential, address)
+        raise Unauthenticated
+
+
+def _credential(header: bytes) -> str:
+    scheme, _, credential = header.partition(b" ")
+    if scheme.lower() != b"bearer" or len(credential) > _MAX_CREDENTIAL:
+        raise Unauthenticated
+    return credential.strip().decode("latin-1")

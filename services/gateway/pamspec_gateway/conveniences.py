@@ -1,0 +1,126 @@
+"""The conveniences over HTTP: each builds an operation document from its path, query and body, and calls the operation.
+
+Invariant: a convenience decides nothing; its answer is the operation's, byte for byte.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from pamspec_common import strict_json
+from pamspec_common.asgi import ClientGone, read_body
+from pamspec_common.calls import Answer
+from pamspec_common.contracts.catalogues import Convenience
+from pamspec_common.errors import InvalidRequest, PamspecError
+from pamspec_gateway.authentication import Guard
+from pamspec_gateway.door import (
+    Load,
+    Route,
+    address_of,
+    check_content_type,
+    declared_length,
+    make_call,
+    refused,
+)
+
+_INTEGERS = frozenset(("max", "wait_ms", "after_sequence", "ledger_epoch", "min_sequence", "limit"))
+_IN_PAGINATION = frozenset(("limit", "cursor"))
+_MAX_DIGITS = 19
+
+Endpoint = Callable[[Request], Awaitable[Response]]
+
+
+def endpoint(convenience: Convenience, route: Route, guard: Guard, load: Load) -> Endpoint:
+    """The function that answers one convenience."""
+    allowed = frozenset(convenience.query)
+    has_body = convenience.method in ("POST", "PATCH")
+
+    async def answer(request: Request) -> Response:
+        try:
+            with load.admitted(route.waits):
+                headers = dict(request.scope["headers"])
+                admission = await guard.admit(headers, address_of(request.scope))
+                members = {**query_members(request, allowed), **request.path_params}
+                body = await _body(request, headers, load) if has_body else {}
+                call = make_call(route.operation, admission, document(body, members), headers)
+                reply = await route.peer.call(call)
+        except PamspecError as error:
+            reply = refused(error)
+        load.answered[route.operation, reply.status] += 1
+        return response(not_modified(request, reply))
+
+    return answer
+
+
+async def _body(request: Request, headers: Mapping[bytes, bytes], load: Load) -> dict[str, Any]:
+    limit = load.limits.body_bytes
+    declared = declared_length(headers, limit)
+    check_content_type(headers)
+    with load.buffering(declared):
+        try:
+            raw = await read_body(request.receive, limit)
+        except ClientGone:
+            raise InvalidRequest("The request ended before its body was whole.") from None
+        if not raw:
+            return {}
+        body = strict_json.parse(raw)
+    if not isinstance(body, dict):
+        raise InvalidRequest("The body must be a JSON object.")
+    return body
+
+
+def query_members(request: Request, allowed: frozenset[str]) -> dict[str, Any]:
+    """The members that the query parameters stand for; InvalidRequest for an unknown, repeated or ill-typed one."""
+    members: dict[str, Any] = {}
+    pagination: dict[str, Any] = {}
+    for name, value in request.query_params.multi_items():
+        if name not in allowed:
+            known = ", ".join(sorted(allowed)) or "none"
+            raise InvalidRequest(f"This path knows no such query parameter; it takes: {known}.")
+        into = pagination if name in _IN_PAGINATION else members
+        if name in into:
+            raise InvalidRequest(f"The query parameter {name} stands twice; send it once.")
+        into[name] = _integer(name, value) if name in _INTEGERS else value
+    if pagination:
+        members["pagination"] = pagination
+    return members
+
+
+def _integer(name: str, value: str) -> int:
+    if not (value.isascii() and value.isdigit() and len(value) <= _MAX_DIGITS):
+        raise InvalidRequest(f"The query parameter {name} takes an integer from 0.", details={"field": name})
+    return int(value)
+
+
+def document(body: dict[str, Any], members: Mapping[str, Any]) -> bytes:
+    """The operation document: the body with the members of path and query, which it may repeat but not contradict."""
+    for name, value in members.items():
+        if name in body and body[name] != value:
+            raise InvalidRequest(f"The body names another {name} than the path; leave it out.", details={"field": name})
+        body[name] = value
+    return strict_json.canonical(body)
+
+
+def not_modified(request: Request, answer: Answer) -> Answer:
+    """304 without a body when the client has this very version already (If-None-Match)."""
+    tag = answer.headers.get("ETag")
+    held = request.headers.get("if-none-match")
+    if tag is None or held is None or answer.status != 200 or request.method not in ("GET", "HEAD"):
+        return answer
+    if held.strip() == "*" or _bare(tag) in {_bare(one) for one in held.split(",")}:
+        return Answer(304, b"", answer.headers)
+    return answer
+
+
+def _bare(tag: str) -> str:
+    return tag.strip().removeprefix("W/").strip('"')
+
+
+def response(answer: Answer) -> Response:
+    """An answer as a response of the framework."""
+    media_type = None if answer.status in (204, 304) else "application/json"
+    return Response(answer.body, answer.status, dict(answer.headers), media_type)

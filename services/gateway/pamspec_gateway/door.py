@@ -1,0 +1,202 @@
+"""The operation door: `POST /v1/{operation}`, one small ASGI application in front of everything else.
+
+Invariants: the body is handed on as it came, to be validated once, by the service that owns the operation; a client
+that leaves cancels nothing that was handed on; what this process holds at once is bounded.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import NamedTuple
+
+from pamspec_common.asgi import ASGIApp, ClientGone, Receive, Scope, Send, read_body, send_answer
+from pamspec_common.calls import Answer, Call, refusal
+from pamspec_common.errors import InternalError, InvalidRequest, PamspecError, ServiceUnavailable, Unauthenticated
+from pamspec_common.ids import mint
+from pamspec_common.peers import Peer
+from pamspec_common.telemetry import REQUESTS
+from pamspec_gateway.authentication import Admission, Guard
+
+_log = logging.getLogger(__name__)
+_JSON_TYPES = frozenset((b"application/json", b"application/json; charset=utf-8", b"application/json;charset=utf-8"))
+_MAX_KEY_HEADER = 1024
+CHALLENGE = {"WWW-Authenticate": 'Bearer realm="pamspec"'}
+
+
+class Route(NamedTuple):
+    """Where an operation goes."""
+
+    operation: str
+    peer: Peer
+    waits: bool
+    """Whether its calls may wait long without costing anything."""
+
+
+class Limits(NamedTuple):
+    """What one process takes on at once."""
+
+    body_bytes: int
+    buffered_bytes: int
+    requests: int
+    waiting: int
+
+
+class Load:
+    """What is under way in this process, and what was answered since the last flush."""
+
+    def __init__(self, limits: Limits) -> None:
+        self.limits = limits
+        self.requests = self.waiting = self.buffered = 0
+        self.answered: Counter[tuple[str, int]] = Counter()
+
+    @contextmanager
+    def admitted(self, waits: bool) -> Iterator[None]:
+        """Room for one more under way; ServiceUnavailable when there is none."""
+        if waits:
+            if self.waiting >= self.limits.waiting:
+                raise busy()
+            self.waiting += 1
+        else:
+            if self.requests >= self.limits.requests:
+                raise busy()
+            self.requests += 1
+        try:
+            yield
+        finally:
+            if waits:
+                self.waiting -= 1
+            else:
+                self.requests -= 1
+
+    @contextmanager
+    def buffering(self, length: int) -> Iterator[None]:
+        """Room for a body of that many bytes; ServiceUnavailable when there is none."""
+        if self.buffered + length > self.limits.buffered_bytes:
+            raise busy()
+        self.buffered += length
+        try:
+            yield
+        finally:
+            self.buffered -= length
+
+    def flush(self) -> None:
+        """Move the counts into the metrics; one instrument call per request would cost more than the door."""
+        answered, self.answered = self.answered, Counter()
+        for (operation, status), count in answered.items():
+            REQUESTS.add(count, {"operation": operation, "status": str(status)})
+
+
+class OperationDoor:
+    """Answers the operations in `routes` (by path); everything else goes to `rest`."""
+
+    def __init__(self, routes: Mapping[str, Route], guard: Guard, load: Load, rest: ASGIApp) -> None:
+        self._routes, self._guard, self._load, self._rest = dict(routes), guard, load, rest
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        route = self._routes.get(scope["path"])
+        if route is None or scope["type"] != "http":
+            await self._rest(scope, receive, send)
+            return
+        load = self._load
+        try:
+            if scope["method"] != "POST":
+                answer = not_allowed(scope["method"], "POST, OPTIONS")
+            else:
+                answer = await self._operate(route, scope, receive)
+        except PamspecError as error:
+            answer = refused(error)
+        except ClientGone:
+            return
+        except Exception:
+            _log.exception("the door failed", extra={"action": "door_failed", "operation": route.operation})
+            answer = refused(InternalError())
+        load.answered[route.operation, answer.status] += 1
+        await send_answer(send, answer)
+
+    async def _operate(self, route: Route, scope: Scope, receive: Receive) -> Answer:
+        load = self._load
+        headers: dict[bytes, bytes] = dict(scope["headers"])
+        with load.admitted(route.waits), load.buffering(declared_length(headers, load.limits.body_bytes)):
+            admission = self._guard.remembered(headers.get(b"authorization"))
+            if admission is None:
+                admission = await self._guard.admit(headers, address_of(scope))
+            check_content_type(headers)
+            body = await read_body(receive, load.limits.body_bytes)
+            return await route.peer.call(make_call(route.operation, admission, body, headers))
+
+
+def make_call(operation: str, admission: Admission, body: bytes, headers: Mapping[bytes, bytes]) -> Call:
+    """The call of an operation with what the headers add to its document."""
+    key = headers.get(b"idempotency-key")
+    trace = headers.get(b"traceparent")
+    if key is None and trace is None:
+        return Call(operation, admission.token, body)
+    if key is not None and (len(key) > _MAX_KEY_HEADER or not key.isascii()):
+        raise InvalidRequest(
+            f"The header Idempotency-Key takes at most {_MAX_KEY_HEADER} ASCII characters; shorten it.",
+            details={"limit": _MAX_KEY_HEADER},
+        )
+    return Call(
+        operation,
+        admission.token,
+        body,
+        key.decode("ascii") if key is not None else None,
+        trace.decode("ascii") if trace is not None and len(trace) <= 64 and trace.isascii() else None,
+    )
+
+
+def declared_length(headers: Mapping[bytes, bytes], limit: int) -> int:
+    """How many bytes a request announces; `limit` where it doesn't say. InvalidRequest (413) when that is too much."""
+    length = headers.get(b"content-length")
+    if length is None:
+        return limit if b"transfer-encoding" in headers else 0
+    declared = int(length)
+    if declared > limit:
+        raise InvalidRequest(
+            f"The request body is larger than {limit} bytes; send less at a time.", details={"limit": limit}, status=413
+        )
+    return declared
+
+
+def check_content_type(headers: Mapping[bytes, bytes]) -> None:
+    """InvalidRequest (415) for a body that says it is not plain JSON; a missing type passes."""
+    content_type = headers.get(b"content-type")
+    if content_type is not None and content_type not in _JSON_TYPES:
+        media = content_type.partition(b";")[0].strip().lower()
+        if media != b"application/json" and not (media.startswith(b"application/") and media.endswith(b"+json")):
+            raise InvalidRequest("Send the body as 'Content-Type: application/json'.", status=415)
+    if headers.get(b"content-encoding", b"identity").lower() != b"identity":
+        raise InvalidRequest("Send the body without Content-Encoding.", status=415)
+
+
+def not_allowed(method: str, allowed: str) -> Answer:
+    """The answer to a method that a path does not have; OPTIONS learns which it has."""
+    if method == "OPTIONS":
+        return Answer(204, b"", {"Allow": allowed})
+    error = InvalidRequest(f"This path answers {allowed}; use one of these methods.", status=405)
+    return with_headers(refused(error), {"Allow": allowed})
+
+
+def refused(error: PamspecError) -> Answer:
+    """A refusal of the gateway itself, under an operation id of its own."""
+    answer = refusal(error, mint("op"))
+    return with_headers(answer, CHALLENGE) if error.http_status == Unauthenticated.status else answer
+
+
+def with_headers(answer: Answer, more: Mapping[str, str]) -> Answer:
+    """The same answer with more headers."""
+    return Answer(answer.status, answer.body, {**answer.headers, **more})
+
+
+def busy() -> ServiceUnavailable:
+    """Too much is under way in this process."""
+    return ServiceUnavailable("The gateway has too much under way; try again with the same key.")
+
+
+def address_of(scope: Scope) -> str:
+    """The address that a request came from."""
+    client = scope.get("client")
+    return str(client[0]) if client else ""

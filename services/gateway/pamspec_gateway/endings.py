@@ -1,0 +1,109 @@
+"""How a channel ends when the gateway stops: after a whole frame, with a frame that names the last sequence.
+
+Invariant: what the client has received is a sequence of whole frames, and `last_sequence` is that of the last of them,
+so that a client that goes on after it loses nothing and gets nothing twice.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any, Protocol
+
+import orjson
+
+from pamspec_common.asgi import Message, Send
+
+_SSE_ID = re.compile(rb"^id: ?(\d+)-(\d+)$", re.MULTILINE)
+_REASON = "shutdown"
+
+
+class Ending(Protocol):
+    """A send function that remembers where the channel is, and can end it."""
+
+    async def send(self, message: Message) -> None:
+        """Pass a message on."""
+
+    async def end(self) -> None:
+        """End the channel, if it is open, with an `ended` frame."""
+
+
+class SseEnding:
+    """Server-sent events: a frame ends with an empty line, its id is `<epoch>-<sequence>`."""
+
+    def __init__(self, send: Send) -> None:
+        self._send = send
+        self._open = self._whole = False
+        self._held = b""
+        self._last = b""
+
+    async def send(self, message: Message) -> None:
+        """Pass whole frames on; the beginning of a frame waits for its end."""
+        if message["type"] == "http.response.start":
+            await self._send(message)
+            headers: dict[bytes, bytes] = dict(message.get("headers", ()))
+            self._open = headers.get(b"content-type", b"").startswith(b"text/event-stream")
+            return
+        if not self._open:
+            await self._send(message)
+            return
+        body = self._held + message.get("body", b"")
+        if not message.get("more_body"):
+            self._open = False
+            await self._send({**message, "body": body})
+            return
+        end = body.rfind(b"\n\n") + 2
+        if end < 2:
+            self._held = body
+            return
+        frames, self._held = body[:end], body[end:]
+        await self._send({"type": "http.response.body", "body": frames, "more_body": True})
+        if b"id:" in frames:
+            self._last = frames
+
+    async def end(self) -> None:
+        """The last frame, without which the client could not tell a stop from a broken connection."""
+        if not self._open:
+            return
+        self._open = False
+        ids = _SSE_ID.findall(self._last)
+        frame = b""
+        if ids:
+            epoch, sequence = (int(part) for part in ids[-1])
+            frame = b"event: ended\ndata: " + orjson.dumps(_ended(epoch, sequence)) + b"\n\n"
+        await self._send({"type": "http.response.body", "body": frame})
+
+
+class WebSocketEnding:
+    """WebSocket: a frame is a text message."""
+
+    def __init__(self, send: Send) -> None:
+        self._send = send
+        self._open = False
+        self._last: str | None = None
+
+    async def send(self, message: Message) -> None:
+        """Pass a message on."""
+        await self._send(message)
+        if message["type"] == "websocket.send":
+            self._last = message.get("text") or self._last
+        else:
+            self._open = message["type"] == "websocket.accept"
+
+    async def end(self) -> None:
+        """The last frame, then the close code for a server that goes away."""
+        if not self._open:
+            return
+        self._open = False
+        position = _position(orjson.loads(self._last)) if self._last else None
+        if position is not None:
+            await self._send({"type": "websocket.send", "text": orjson.dumps(_ended(*position)).decode()})
+        await self._send({"type": "websocket.close", "code": 1012})
+
+
+def _position(frame: dict[str, Any]) -> tuple[int, int] | None:
+    sequence = frame["event"]["sequence"] if "event" in frame else frame.get("progress")
+    return (frame["ledger_epoch"], sequence) if isinstance(sequence, int) else None
+
+
+def _ended(epoch: int, sequence: int) -> dict[str, Any]:
+    return {"ended": {"reason": _REASON, "last_sequence": sequence}, "ledger_epoch": epoch}

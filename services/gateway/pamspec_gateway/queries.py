@@ -1,0 +1,40 @@
+"""SQL of the gateway: the one view that its role may read."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import NamedTuple
+
+from pamspec_common.postgres import Connection
+from pamspec_common.principal import Principal
+
+SELECT_PRINCIPALS_SQL = """
+SELECT key_hash, tenant_id, actor_id, actor_kind, rights, epoch, expires_at
+FROM core.key_principal WHERE key_hash = ANY ($1::bytea[])"""
+
+SELECT_REACHABLE_SQL = "SELECT true"
+
+
+class KeyOwner(NamedTuple):
+    """Whom a key stands for, and until when."""
+
+    principal: Principal
+    expires_at: datetime | None
+
+
+async def select_principals(conn: Connection, hashes: Sequence[bytes]) -> dict[bytes, KeyOwner]:
+    """The owners of those of the keys that are valid now, by key hash."""
+    rows = await conn.fetch(SELECT_PRINCIPALS_SQL, hashes)
+    return {
+        row["key_hash"]: KeyOwner(
+            Principal(row["tenant_id"], row["actor_id"], row["actor_kind"], frozenset(row["rights"]), row["epoch"]),
+            row["expires_at"],
+        )
+        for row in rows
+    }
+
+
+async def select_reachable(conn: Connection) -> bool:
+    """True; raises when the database does not answer."""
+    return bool(await conn.fetchval(SELECT_REACHABLE_SQL))

@@ -1,0 +1,33 @@
+"""The gateway's settings, read once from the environment (PAMSPEC_...)."""
+
+from __future__ import annotations
+
+from pydantic import Field, SecretStr
+
+from pamspec_common.settings import CommonSettings
+
+MIB = 1024 * 1024
+
+
+class GatewaySettings(CommonSettings):
+    """What the public door needs beyond the common settings."""
+
+    key_pepper: SecretStr
+    """The key under which API keys are hashed; the same for every gateway and for `pamspec keys`."""
+    key_cache_s: float = Field(default=2.0, ge=0, le=25)
+    """How long a key that was found is trusted without a look at the database: a revocation bites after this."""
+    key_guesses_per_s: float = Field(default=10.0, gt=0)
+    key_guess_burst: int = Field(default=50, ge=1)
+    """Wrong keys that one address may try; keys that have worked before are never held up by this."""
+    write_url: str = "http://127.0.0.1:8101"
+    query_url: str = "http://127.0.0.1:8102"
+    subscription_url: str = "http://127.0.0.1:8103"
+    relay_url: str | None = None
+    """Only asked for its readiness."""
+    max_body_bytes: int = Field(default=16 * MIB, ge=1024)
+    max_buffered_bytes: int = Field(default=256 * MIB, ge=1024)
+    """Request bodies that may be in memory together; beyond it service_unavailable."""
+    max_requests: int = Field(default=2048, ge=1)
+    """Operations under way in this process; beyond it service_unavailable."""
+    max_waiting: int = Field(default=20_000, ge=1)
+    """Polls and channels that may wait in this process."""
