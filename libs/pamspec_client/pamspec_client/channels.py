@@ -14,7 +14,7 @@ import msgspec
 
 from pamspec_client.errors import SubscriptionClosed
 from pamspec_client.frames import Frame, Lost, Position, decode
-from pamspec_client.models import PollPage
+from pamspec_client.models import NOTHING, PollPage
 from pamspec_client.sse import SseParser
 from pamspec_client.transport import failure
 
@@ -59,7 +59,7 @@ def page_frames(page: PollPage, after: Position) -> list[Frame]:
     """The frames that a page stands for: its events, then progress up to its end."""
     previous, frames = after.sequence, []
     for event in page.events:
-        raw = (page.envelopes or {}).get(event.version_id or "")
+        raw = (page.envelopes or {}).get(event.version_id or "", NOTHING)
         frames.append(
             Frame(
                 ledger_epoch=page.ledger_epoch,

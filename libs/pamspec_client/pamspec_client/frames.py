@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Protocol
 
 import msgspec
 
 from pamspec_client.errors import ProtocolError
-from pamspec_client.models import Closed, Envelope, Event
+from pamspec_client.models import NOTHING, Closed, Envelope, Event
 
 
 @dataclass(frozen=True)
@@ -27,23 +28,23 @@ class Ended(msgspec.Struct, kw_only=True):
     last_sequence: int
 
 
-class Frame(msgspec.Struct, kw_only=True):
+class Frame(msgspec.Struct, kw_only=True, dict=True):
     """An event, progress, the end of the channel, or the close of the subscription: exactly one of the four."""
 
     ledger_epoch: int = 1
-    event: msgspec.Raw | None = None
-    envelope: msgspec.Raw | None = None
+    event: msgspec.Raw = NOTHING
+    envelope: msgspec.Raw = NOTHING
     prev_sequence: int | None = None
     progress: int | None = None
     ended: Ended | None = None
     closed: Closed | None = None
 
-    @property
+    @cached_property
     def decoded(self) -> Event | None:
         """The event with its envelope, or None for another kind of frame."""
-        if self.event is None:
+        if not bytes(self.event):
             return None
-        return Event.of(self.event).with_envelope(Envelope.of(self.envelope) if self.envelope is not None else None)
+        return Event.of(self.event).with_envelope(Envelope.of(self.envelope) if bytes(self.envelope) else None)
 
 
 _decoder = msgspec.json.Decoder(Frame)

@@ -33,6 +33,9 @@ else:
 
 D = TypeVar("D", bound="Document")
 
+NOTHING = msgspec.Raw()
+"""A member that did not come."""
+
 
 class Document(msgspec.Struct, kw_only=True, dict=True):
     """A JSON object of the service."""
@@ -163,7 +166,7 @@ class Outcome(Document, kw_only=True):
 class _Probe(Document, kw_only=True):
     """Whether a document is an error envelope."""
 
-    error: msgspec.Raw | None = None
+    error: msgspec.Raw = NOTHING
 
 
 class BatchOutcome(Document, kw_only=True):
@@ -177,7 +180,7 @@ class BatchOutcome(Document, kw_only=True):
         """An outcome or an error for each item; errors are not raised here."""
         found: list[Outcome | PamspecError] = []
         for raw in self.results_raw:
-            error = refusal(json.loads(bytes(raw))) if _Probe.of(raw).error is not None else None
+            error = refusal(json.loads(bytes(raw))) if bytes(_Probe.of(raw).error) else None
             found.append(error if error is not None else Outcome.of(raw))
         return found
 
@@ -185,22 +188,22 @@ class BatchOutcome(Document, kw_only=True):
 class QueryItem(Document, kw_only=True):
     """One item of a query: an envelope, or the projection that was asked for."""
 
-    envelope_raw: msgspec.Raw | None = msgspec.field(name="envelope", default=None)
-    projection_raw: msgspec.Raw | None = msgspec.field(name="projection", default=None)
+    envelope_raw: msgspec.Raw = msgspec.field(name="envelope", default=NOTHING)
+    projection_raw: msgspec.Raw = msgspec.field(name="projection", default=NOTHING)
     score: float | None = None
     explanation: dict[str, Any] | None = None
 
     @property
     def envelope(self) -> Envelope:
         """The version; ProtocolError when a projection was asked for."""
-        if self.envelope_raw is None:
+        if not bytes(self.envelope_raw):
             raise ProtocolError("this item is a projection: read `projection`")
         return Envelope.of(self.envelope_raw)
 
     @property
     def projection(self) -> dict[str, Any] | None:
         """The members that `fields` named, or None."""
-        if self.projection_raw is None:
+        if not bytes(self.projection_raw):
             return None
         found: dict[str, Any] = json.loads(bytes(self.projection_raw))
         return found
@@ -244,12 +247,12 @@ class Operation(Document, kw_only=True):
 
     state: str
     operation_id: str | None = None
-    outcome_raw: msgspec.Raw | None = msgspec.field(name="outcome", default=None)
+    outcome_raw: msgspec.Raw = msgspec.field(name="outcome", default=NOTHING)
 
     @property
     def outcome(self) -> Outcome | PamspecError | dict[str, Any] | None:
         """The first answer: an Outcome where it is one of a version, else the document; the error of a failed one."""
-        if self.outcome_raw is None or bytes(self.outcome_raw) == b"null":
+        if bytes(self.outcome_raw) in (b"", b"null"):
             return None
         document: dict[str, Any] = json.loads(bytes(self.outcome_raw))
         error = refusal(document)
