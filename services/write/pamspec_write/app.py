@@ -1,0 +1,83 @@
+"""The composition root of the write service: the only writer of versions and ledger."""
+
+from __future__ import annotations
+
+from nats.aio.client import Client
+
+from pamspec_common import bus
+from pamspec_common.calls import Answer, Call, Handler, Operations
+from pamspec_common.errors import ServiceUnavailable
+from pamspec_common.postgres import Pool, connection, create_pool
+from pamspec_common.principal import TokenVerifier
+from pamspec_common.service import Background, Part, Service
+from pamspec_write.handlers.lanes import Lanes
+from pamspec_write.handlers.lookup import Lookup
+from pamspec_write.handlers.operations import OPERATIONS, Writes
+from pamspec_write.handlers.outbox import OutboxBound
+from pamspec_write.handlers.scopes import Scopes
+from pamspec_write.settings import Settings
+
+
+class _App:
+    def __init__(self, settings: Settings) -> None:
+        self.settings = settings
+        self.background = Background()
+        self._operations: Operations = {}
+        handlers = {name: self._handler(name) for name in OPERATIONS}
+        self.service = Service("write", handlers, self.readiness, self.start, self.stop)
+        self._pool: Pool | None = None
+        self._lanes: Lanes | None = None
+        self._outbox: OutboxBound | None = None
+        self._bus: Client | None = None
+
+    async def start(self) -> None:
+        settings = self.settings
+        pool = self._pool = await create_pool(settings, "write")
+        async with connection(pool, 5000) as conn:
+            await conn.fetchval("SELECT 1 FROM core.scope_head LIMIT 1")
+        lanes = self._lanes = Lanes(pool, settings, self._wake)
+        scopes = Scopes(pool, settings)
+        outbox = self._outbox = OutboxBound(pool, settings)
+        lookup = Lookup(pool, settings, scopes, lanes)
+        verifier = TokenVerifier(settings.token_key_bytes())
+        self._operations = Writes(verifier, scopes, lanes, lookup, outbox).operations()
+        self.background.spawn("outbox", lambda: outbox.watch(self.background))
+        self.background.spawn("bus", self._connect)
+
+    def _handler(self, operation: str) -> Handler:
+        async def handle(call: Call) -> Answer:
+            handler = self._operations.get(operation)
+            if handler is None:
+                raise ServiceUnavailable("The service is starting; try again with the same key.")
+            return await handler(call)
+
+        return handle
+
+    async def _connect(self) -> None:
+        """Keep a connection to the bus for the wake-ups; without it the relay's poll finds the rows."""
+        self._bus = await bus.connect(self.settings, "write")
+        await self.background.stopping.wait()
+
+    async def _wake(self, partition: int) -> None:
+        if self._bus is not None and self._bus.is_connected:
+            await self._bus.publish(bus.wake_subject(partition), b"")
+
+    async def stop(self) -> None:
+        if self._lanes is not None:
+            await self._lanes.close(self.settings.drain_s)
+        await self.background.stop(1.0)
+        if self._bus is not None and not self._bus.is_closed:
+            await self._bus.close()
+        if self._pool is not None:
+            self._pool.terminate()
+
+    async def readiness(self) -> list[Part]:
+        parts = [part for part in self.background.parts() if part.name != "outbox"]
+        if self._outbox is not None and self._lanes is not None:
+            parts += [self._outbox.part(), Part("lanes", True, {"waiting": self._lanes.waiting})]
+        return parts
+
+
+def build(settings: Settings) -> Service:
+    """The write service; nothing runs before its `start`."""
+    return _App(settings).service

@@ -1,0 +1,305 @@
+"""The request documents of the write operations, decoded once from their bytes.
+
+What is wrong with the shape is invalid_request; what is wrong with something that would enter the object (provenance,
+quality_signals) is invalid_object. Content stays the client's bytes.
+"""
+
+from __future__ import annotations
+
+import re
+from datetime import UTC, datetime
+from typing import Annotated, Any, Literal, TypeVar
+
+import msgspec
+
+from pamspec_common.errors import InvalidObject, InvalidRequest, PamspecError
+from pamspec_common.ids import Id
+from pamspec_common.instants import Instant, wire
+
+MAX_CONTENT = 1024 * 1024
+MAX_BATCH = 1000
+MAX_KEY = 255
+
+Lifecycle = Literal["scratch", "candidate", "active", "superseded", "deprecated", "archived"]
+Availability = Literal["available", "partially_redacted", "redacted", "deleted"]
+Retention = Literal["retained", "expired", "pending_deletion", "legal_hold"]
+Validation = Literal["unverified", "corroborated", "disputed", "rejected"]
+Key = Annotated[str, msgspec.Meta(min_length=1, max_length=MAX_KEY)]
+Text = Annotated[str, msgspec.Meta(min_length=1, max_length=4096)]
+Score = Annotated[float, msgspec.Meta(ge=0, le=1)]
+WaitMs = Annotated[int, msgspec.Meta(ge=0, le=30_000)]
+
+STANDARD_TYPES = frozenset(
+    [
+        "claim",
+        "decision",
+        "task",
+        "artifact",
+        "observation",
+        "entity",
+        "summary",
+        "tool_invocation",
+        "tool_result",
+        "working_memory",
+    ]
+)
+_REVERSE_DOMAIN = re.compile(r"^[a-z0-9]+(?:\.[a-z0-9-]+)+\.[a-z][a-z0-9-]*\Z")
+_URI_TYPE = re.compile(r"^[a-z][a-z0-9+.-]*:[^\s\x00-\x1f]*\Z")
+_URI = re.compile(r"^[A-Za-z][A-Za-z0-9+.-]*:[^\s\x00-\x1f\x7f]+\Z")
+
+
+class Attestation(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
+    agent_manifest_ref: str | None = None
+    manifest_digest: str | None = None
+    manifest_digest_algorithm: str | None = None
+    attestation_authority: str | None = None
+    attestation_method: str | None = None
+    signature: str | None = None
+    signature_algorithm: str | None = None
+    issued_at: Instant | None = None
+    not_before: Instant | None = None
+    not_after: Instant | None = None
+    capabilities_declared: list[str] | None = None
+    did_ref: str | None = None
+
+
+class Actor(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
+    actor_id: Id
+    actor_kind: str
+    display_name: str | None = None
+    on_behalf_of_actor_id: Id | None = None
+    delegation_id: Id | None = None
+    attestation: Attestation | None = None
+
+
+class Provenance(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
+    activity: Annotated[str, msgspec.Meta(min_length=1)]
+    provenance_id: Id | None = None
+    source_ref: str | None = None
+    actor: Actor | None = None
+    evidence_refs: list[str] | None = None
+    observed_at: Instant | None = None
+    recorded_at: Instant | None = None
+    transformation_parent: str | None = None
+    source_confidence: Score | None = None
+    integrity_ref: str | None = None
+
+
+class QualitySignals(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
+    assessed_confidence: Score | None = None
+    contradiction_score: Score | None = None
+    staleness_score: Score | None = None
+    evidence_strength: Score | None = None
+    source_diversity: Score | None = None
+    last_verified_at: Instant | None = None
+    last_verified_by_actor_id: Id | None = None
+    verification_method_id: str | None = None
+    assessed_at: Instant | None = None
+    assessed_by_actor_id: Id | None = None
+
+
+NonEmpty = Annotated[str, msgspec.Meta(min_length=1)]
+
+
+class Integrity(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
+    digest: NonEmpty | None = None
+    algorithm: NonEmpty | None = None
+    canonicalization_profile: NonEmpty | None = None
+    signature: str | None = None
+    ledger_ref: str | None = None
+
+
+class SourceEvent(msgspec.Struct, forbid_unknown_fields=True):
+    source: Key
+    id: Key
+
+
+class Common(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
+    """The fields that every operation may carry."""
+
+    scope_id: Id
+    operation_id: Id | None = None
+    idempotency_key: Key | None = None
+    actor: msgspec.Raw | None = None
+    min_sequence: Annotated[int, msgspec.Meta(ge=0)] | None = None
+    wait_ms: WaitMs = 0
+    ledger_epoch: Annotated[int, msgspec.Meta(ge=1)] | None = None
+    delegation_id: Id | None = None
+    evaluation_run_id: Id | None = None
+
+
+class Create(Common, kw_only=True):
+    object_type: str
+    canonical_content: msgspec.Raw
+    provenance: msgspec.Raw
+    lifecycle_state: Lifecycle | None = None
+    availability_state: Availability = "available"
+    retention_state: Retention = "retained"
+    validation_state: Validation = "unverified"
+    object_id: Id | None = None
+    schema_id: Text | None = None
+    observed_at: Instant | None = None
+    asserted_at: Instant | None = None
+    valid_from: Instant | None = None
+    valid_until: Instant | None = None
+    integrity: msgspec.Raw | None = None
+    quality_signals: msgspec.Raw | None = None
+    relationship_refs: list[Id] | None = None
+    source_event: SourceEvent | None = None
+    expected_absent: bool = False
+
+
+class Update(Common, kw_only=True):
+    object_id: Id
+    expected_version_id: Id
+    provenance: msgspec.Raw
+    canonical_content: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
+    schema_id: Text | None = None
+    observed_at: Instant | None = None
+    asserted_at: Instant | None = None
+    valid_from: Instant | None = None
+    valid_until: Instant | None = None
+    integrity: msgspec.Raw | None = None
+    quality_signals: msgspec.Raw | None = None
+    relationship_refs: list[Id] | None = None
+    source_event: SourceEvent | None = None
+    restore_version_id: Id | None = None
+
+
+class Transition(Common, kw_only=True):
+    expected_version_id: Id
+    dimension: str
+    target_state: str
+    policy_basis: NonEmpty
+    object_id: Id | None = None
+    relationship_id: Id | None = None
+    provenance: msgspec.Raw | None = None
+    canonical_content: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
+
+
+class Delete(Common, kw_only=True):
+    expected_version_id: Id
+    policy_basis: NonEmpty
+    object_id: Id | None = None
+    relationship_id: Id | None = None
+    provenance: msgspec.Raw | None = None
+
+
+class RecordEvent(Common, kw_only=True):
+    event_type: Literal[
+        "embedding_generated", "index_rebuilt", "access_denied", "subscription_opened", "subscription_closed"
+    ]
+    payload: dict[str, Any]
+    object_id: Id | None = None
+    version_id: Id | None = None
+
+
+class Batch(Common, kw_only=True):
+    items: Annotated[list[msgspec.Raw], msgspec.Meta(min_length=1, max_length=MAX_BATCH)]
+    atomic: bool = False
+
+
+class GetOperation(Common, kw_only=True):
+    operation: str | None = None
+
+
+class CreateScope(Common, kw_only=True):
+    scope_kind: Text
+    parent_scope_id: Id | None = None
+    policy: dict[str, Any] | None = None
+
+
+Request = Create | Update | Transition | Delete | RecordEvent
+REQUESTS: dict[str, type[Request]] = {
+    "create": Create,
+    "update": Update,
+    "transition": Transition,
+    "delete": Delete,
+    "record_event": RecordEvent,
+}
+
+T = TypeVar("T")
+_PLACE = re.compile(r" - at `([^`]*)`")
+_decoders: dict[Any, msgspec.json.Decoder[Any]] = {}
+
+
+def decode(kind: type[T], data: bytes | msgspec.Raw, error: type[PamspecError] = InvalidRequest, where: str = "") -> T:
+    """A document of `kind`; what does not fit is `error`, with the field's path and what is expected there."""
+    decoder = _decoders.get(kind)
+    if decoder is None:
+        decoder = _decoders[kind] = msgspec.json.Decoder(kind)
+    try:
+        document: T = decoder.decode(data)
+    except msgspec.ValidationError as problem:
+        raise _refused(str(problem), error, where) from None
+    except msgspec.DecodeError:
+        raise error(f"{where or 'The body'} is not a JSON object of the expected form.") from None
+    return document
+
+
+def _refused(problem: str, error: type[PamspecError], where: str) -> PamspecError:
+    place = _PLACE.search(problem)
+    path = where + (place[1][1:] if place else "")
+    expected = _PLACE.sub("", problem)
+    return error(f"{expected} (field {path.lstrip('.') or 'of the document'}).", details={"field": path.lstrip(".")})
+
+
+def check_object_type(object_type: str, schema_id: str | None) -> None:
+    """Raise InvalidObject unless the type is a standard one, or an extension type with a schema_id (P57)."""
+    if schema_id is not None and not _URI.match(schema_id):
+        raise InvalidObject("schema_id must be an absolute URI.", details={"field": "schema_id"})
+    if object_type in STANDARD_TYPES:
+        return
+    if len(object_type) > MAX_KEY or not (_REVERSE_DOMAIN.match(object_type) or _URI_TYPE.match(object_type)):
+        raise InvalidObject(
+            "object_type is neither a standard type nor a reverse-domain name or URI.",
+            details={"field": "object_type", "standard_types": sorted(STANDARD_TYPES)},
+        )
+    if schema_id is None:
+        raise InvalidObject("An extension type needs a schema_id.", details={"field": "schema_id"})
+
+
+def utc(field: str, instant: datetime | None) -> datetime | None:
+    """The instant in UTC; InvalidRequest when that leaves the years 1 to 9999."""
+    if instant is None:
+        return None
+    try:
+        return instant.astimezone(UTC)
+    except OverflowError:
+        raise InvalidRequest(f"{field} lies outside the years 1 to 9999 in UTC.", details={"field": field}) from None
+
+
+def refuse_nulls(document: dict[str, Any]) -> None:
+    """An optional field is left out, never null; only content may be any JSON value."""
+    for name, value in document.items():
+        if value is None and name != "canonical_content":
+            raise InvalidRequest(f"{name} is null; leave it out instead.", details={"field": name})
+        if name in _NESTED and isinstance(value, dict):
+            for inner, below in value.items():
+                if below is None:
+                    raise _NESTED[name](
+                        f"{name}.{inner} is null; leave it out instead.", details={"field": f"{name}.{inner}"}
+                    )
+
+
+_NESTED: dict[str, type[PamspecError]] = {
+    "actor": InvalidRequest,
+    "source_event": InvalidRequest,
+    "provenance": InvalidObject,
+    "quality_signals": InvalidObject,
+    "integrity": InvalidObject,
+}
+
+
+def plain(document: msgspec.Struct) -> dict[str, Any]:
+    """A struct as a JSON document with every instant in the wire form."""
+    built: dict[str, Any] = _plain(msgspec.to_builtins(document, builtin_types=(datetime,)))
+    return built
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {name: _plain(below) for name, below in value.items()}
+    if isinstance(value, datetime):
+        return wire(value)
+    return value

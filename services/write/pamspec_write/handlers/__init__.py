@@ -1,0 +1,1 @@
+"""Handlers: one plain asynchronous function per operation, and the group commit that they share."""

@@ -1,0 +1,143 @@
+"""The group commit: one transaction for all commands that wait for the same lane.
+
+The order of its steps is the protocol of docs/architecture/order.md: prefetch, lock the scopes in order before any other
+lock, read again what has moved, decide in memory, write in one statement, commit.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import asyncpg
+
+from pamspec_common import ids
+from pamspec_common.calls import Answer
+from pamspec_common.postgres import Connection, Pool, begin
+from pamspec_common.settings import CommonSettings
+from pamspec_write import queries
+from pamspec_write.model.commands import BatchCommand, Command, Work, scopes_of
+from pamspec_write.model.decide import Decider
+from pamspec_write.model.facts import ScopeRef, ScopeState
+from pamspec_write.model.rows import Rows
+from pamspec_write.model.versions import Entropy
+
+ENTROPY = Entropy(mint=ids.mint, salt=ids.salt)
+
+
+class AuthorizationMoved(Exception):
+    """A tenant's authorization changed between decision and write; the batch has to be decided again."""
+
+
+@dataclass(slots=True)
+class Committed:
+    """What a transaction did: the outcome of each piece of work, those left out, and the partitions to wake."""
+
+    answers: list[tuple[Work, Answer]]
+    left_out: list[Work]
+    partitions: set[int]
+
+
+def wanted_of(works: Sequence[Work]) -> tuple[queries.Wanted, dict[int, ScopeRef]]:
+    """Everything that the commands will look up."""
+    wanted = queries.Wanted()
+    refs: dict[int, ScopeRef] = {}
+    for work in works:
+        for ref in scopes_of(work):
+            refs[ref.scope_key] = ref
+        items: Sequence[Command] = work.items if isinstance(work, BatchCommand) else (work,)
+        if isinstance(work, BatchCommand):
+            _want_record(wanted, work)
+        for command in items:
+            _want_record(wanted, command)
+            key = command.scope.scope_key
+            if command.object_id is not None:
+                wanted.objects.add((key, command.object_id))
+            if command.source_hash is not None:
+                wanted.sources.add((key, command.source_hash))
+    wanted.scopes = set(refs)
+    return wanted, refs
+
+
+def _want_record(wanted: queries.Wanted, work: Work) -> None:
+    if work.repeatable is not None or work.attempts > 0:
+        wanted.operations.add((work.scope.scope_key, work.operation_hash))
+    if work.key_hash is not None:
+        wanted.keys.add((work.scope.scope_key, work.key_hash))
+
+
+async def commit(pool: Pool, settings: CommonSettings, works: Sequence[Work], *, wait: bool) -> Committed:
+    """Decide and commit; with `wait` it waits for the scopes' locks (lock_timeout), otherwise leaves held ones out.
+
+    Raises the driver's error when the transaction fails; nothing of it is then visible, or all of it (a lost COMMIT).
+    """
+    async with connection_raw(pool, settings.pool_wait_ms) as conn:
+        wanted, refs = wanted_of(works)
+        await begin(conn, wanted.scopes)
+        done = False
+        try:
+            result = await _transaction(conn, works, wanted, refs, wait=wait)
+            await conn.execute("COMMIT")
+            done = True
+            return result
+        finally:
+            if not done and not conn.is_closed():
+                await asyncio.shield(_rollback(conn))
+
+
+async def _rollback(conn: Connection) -> None:
+    try:
+        await conn.execute("ROLLBACK")
+    except (asyncpg.PostgresError, asyncpg.InterfaceError, OSError):
+        conn.terminate()
+
+
+def connection_raw(pool: Pool, wait_ms: int) -> asyncpg.pool.PoolAcquireContext:
+    """A connection whose errors are not yet translated: the committer tells a lost COMMIT from a refusal."""
+    return pool.acquire(timeout=wait_ms / 1000)
+
+
+async def _transaction(
+    conn: Connection, works: Sequence[Work], wanted: queries.Wanted, refs: dict[int, ScopeRef], *, wait: bool
+) -> Committed:
+    states = await queries.prefetch(conn, wanted, refs.values())
+    revisions, at = await queries.lock(conn, sorted(refs), wait=wait)
+    left_out = [work for work in works if any(ref.scope_key not in revisions for ref in scopes_of(work))]
+    mine = [work for work in works if work not in left_out] if left_out else list(works)
+    if at is None or not mine:
+        return Committed([], list(left_out), set())
+    await _refresh(conn, mine, states, revisions, refs)
+    rows = Rows()
+    decider = Decider(states, rows, at, ENTROPY)
+    answers = [(work, decider.decide(work)) for work in mine]
+    await _write(conn, states, rows)
+    return Committed(answers, left_out, {row[0] for row in rows.outbox})
+
+
+async def _refresh(
+    conn: Connection,
+    works: Sequence[Work],
+    states: dict[int, ScopeState],
+    revisions: dict[int, int],
+    refs: dict[int, ScopeRef],
+) -> None:
+    """Read again, in a statement of its own, the scopes that moved between the prefetch and the lock."""
+    moved = {key for key, revision in revisions.items() if states[key].revision != revision}
+    if not moved:
+        return
+    again, _ = wanted_of([work for work in works if any(ref.scope_key in moved for ref in scopes_of(work))])
+    states.update(await queries.prefetch(conn, again, refs.values()))
+
+
+async def _write(conn: Connection, states: dict[int, ScopeState], rows: Rows) -> None:
+    """One statement for everything; AuthorizationMoved when a tenant's epoch is not that of the prefetch."""
+    touched = {row[0] for row in rows.ledger} | {row[0] for row in rows.records.values()}
+    if not touched:
+        return
+    if rows.erasures:
+        await queries.erase(conn, rows.erasures)
+    heads = [states[key] for key in sorted(touched)]
+    tenants = {state.ref.tenant_id: state.tenant_epoch for state in heads}
+    if not await queries.write(conn, tenants, heads, rows):
+        raise AuthorizationMoved

@@ -1,0 +1,81 @@
+"""The operations of the write service: verify the principal, admit, commit, answer."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from pamspec_common import ids, telemetry
+from pamspec_common.calls import Answer, Call, Operations, refusal
+from pamspec_common.errors import PamspecError, ServiceUnavailable
+from pamspec_common.principal import Principal, TokenVerifier
+from pamspec_write.handlers.admit import admit, admit_batch, own_operation_id, parse
+from pamspec_write.handlers.lanes import Lanes
+from pamspec_write.handlers.lookup import Lookup
+from pamspec_write.handlers.outbox import OutboxBound
+from pamspec_write.handlers.scopes import Scopes
+
+COMMANDS = ("create", "update", "transition", "delete", "record_event")
+OPERATIONS = (*COMMANDS, "batch", "create_scope", "get_operation")
+
+Run = Callable[[Call, dict[str, Any], Principal], Awaitable[Answer]]
+
+
+class Writes:
+    """The handlers, over their collaborators."""
+
+    def __init__(
+        self, verifier: TokenVerifier, scopes: Scopes, lanes: Lanes, lookup: Lookup, outbox: OutboxBound
+    ) -> None:
+        self._verifier, self._scopes, self._lanes = verifier, scopes, lanes
+        self._lookup, self._outbox = lookup, outbox
+
+    def operations(self) -> Operations:
+        """Every operation that this service owns."""
+        commands = {name: self._handler(self._command) for name in COMMANDS}
+        return {
+            **commands,
+            "batch": self._handler(self._batch),
+            "create_scope": self._handler(self._create_scope),
+            "get_operation": self._handler(self._get_operation),
+        }
+
+    def _handler(self, run: Run) -> Callable[[Call], Awaitable[Answer]]:
+        async def handle(call: Call) -> Answer:
+            operation_id = ""
+            try:
+                principal = self._verifier.verify(call.principal)
+                document = parse(call.body)
+                operation_id = own_operation_id(document)
+                return await run(call, document, principal)
+            except PamspecError as error:
+                telemetry.COMMANDS.add(1, {"operation": call.operation, "outcome": error.code})
+                return refusal(error, operation_id or ids.mint("op"))
+
+        return handle
+
+    async def _command(self, call: Call, document: dict[str, Any], principal: Principal) -> Answer:
+        self._check_outbox(call)
+        command = await admit(
+            call.operation, document, call.body, principal, call.idempotency_key, self._scopes.resolve
+        )
+        return await self._lanes.submit(command)
+
+    async def _batch(self, call: Call, document: dict[str, Any], principal: Principal) -> Answer:
+        self._check_outbox(call)
+        batch = await admit_batch(document, call.body, principal, call.idempotency_key, self._scopes.resolve)
+        return await self._lanes.submit(batch)
+
+    async def _create_scope(self, call: Call, document: dict[str, Any], principal: Principal) -> Answer:
+        return await self._scopes.create(document, call.body, principal)
+
+    async def _get_operation(self, call: Call, document: dict[str, Any], principal: Principal) -> Answer:
+        return await self._lookup.get_operation(document, call.body, principal)
+
+    def _check_outbox(self, call: Call) -> None:
+        if self._outbox.full:
+            raise ServiceUnavailable(
+                "The bus has been away for too long and the outbox is full; writes go on when it drains.",
+                details={"reason": "outbox_full"},
+                retry_after=5,
+            )

@@ -1,0 +1,44 @@
+"""The bound on the outbox: how much waits for the bus, sampled, so that writes can be refused before the disk is full."""
+
+from __future__ import annotations
+
+from pamspec_common import telemetry
+from pamspec_common.postgres import Pool, connection
+from pamspec_common.service import Background, Part
+from pamspec_write import queries
+from pamspec_write.settings import Settings
+
+SAMPLE_S = 1.0
+
+
+class OutboxBound:
+    """The last sample of the outbox."""
+
+    def __init__(self, pool: Pool, settings: Settings) -> None:
+        self._pool, self._settings = pool, settings
+        self.depth, self.age_s = 0, 0.0
+
+    @property
+    def full(self) -> bool:
+        """Whether writes must wait until the outbox has drained."""
+        return self.depth >= self._settings.outbox_limit
+
+    async def sample(self) -> None:
+        """Count what waits, no further than the bound."""
+        async with connection(self._pool, self._settings.pool_wait_ms) as conn:
+            row = await conn.fetchrow(queries.OUTBOX_DEPTH_SQL, self._settings.outbox_limit)
+        assert row is not None
+        self.depth, self.age_s = row["depth"], row["age"]
+        telemetry.OUTBOX_DEPTH.set(self.depth)
+        telemetry.OUTBOX_AGE.set(self.age_s)
+
+    async def watch(self, background: Background) -> None:
+        """Sample until the service stops."""
+        while not await background.pause(SAMPLE_S):
+            await self.sample()
+            background.recovered("outbox")
+
+    def part(self) -> Part:
+        """The readiness part: writes go on while the bus is away, up to the bound."""
+        lagging = self.depth >= self._settings.outbox_alert
+        return Part("outbox", not self.full, {"depth": self.depth, "age_s": round(self.age_s, 3), "lagging": lagging})

@@ -1,0 +1,91 @@
+"""A command: one write, decoded, authorized and ready to be decided under the lock of its scope."""
+
+from __future__ import annotations
+
+import hmac
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from pamspec_common.ids import short_hash
+from pamspec_write.documents import Actor, Provenance, Request
+from pamspec_write.model.facts import Document, ScopeRef
+
+RETRY_FIELDS = frozenset({"operation_id", "idempotency_key", "min_sequence", "wait_ms"})
+
+
+@dataclass(slots=True)
+class Command:
+    """One write of one scope."""
+
+    operation: str
+    request: Request
+    scope: ScopeRef
+    actor: Actor
+    actor_id: str
+    """The principal's actor id: keys belong to the principal, whoever it acts for."""
+    authenticated_as: str | None
+    operation_id: str
+    operation_hash: bytes
+    key_hash: bytes | None
+    repeatable: bytes | None
+    """What must be equal in a repetition (S16); None when nobody knows its id or key."""
+    provenance: Provenance | None = None
+    source_hash: bytes | None = None
+    source_payload: bytes | None = None
+    content: bytes | None = None
+    projection: str | None = None
+    """The text of the content's jsonb projection where the content itself cannot be one."""
+    object_id: str | None = None
+    kind: str = "o"
+    quality_signals: Document | None = None
+    integrity: Document | None = None
+    attempts: int = 0
+
+
+@dataclass(slots=True)
+class BatchCommand:
+    """Several commands in their order; atomic: all or none of them."""
+
+    items: Sequence[Command]
+    atomic: bool
+    operation_id: str
+    operation_hash: bytes
+    key_hash: bytes | None
+    repeatable: bytes | None
+    scope: ScopeRef
+    actor_id: str
+    refused: dict[int, bytes] = field(default_factory=dict)
+    """Items that were refused before any lock, by index, with their error bodies."""
+    attempts: int = 0
+
+
+Work = Command | BatchCommand
+
+
+def scopes_of(work: Work) -> list[ScopeRef]:
+    """The scopes that a piece of work locks, once each."""
+    if isinstance(work, Command):
+        return [work.scope]
+    found = {item.scope.scope_key: item.scope for item in work.items}
+    found[work.scope.scope_key] = work.scope
+    return list(found.values())
+
+
+def operation_hash(actor_id: str, operation_id: str) -> bytes:
+    """The index key of an operation id, per principal."""
+    return short_hash("operation", actor_id, operation_id)
+
+
+def key_hash(actor_id: str, operation: str, key: str) -> bytes:
+    """The index key of an idempotency key, per principal and operation."""
+    return short_hash("key", actor_id, operation, key)
+
+
+def source_hash(source: str, event_id: str) -> bytes:
+    """The index key of a source event."""
+    return short_hash("source", source, event_id)
+
+
+def fingerprint(salt: bytes, repeatable: bytes) -> bytes:
+    """What is stored of a request: a digest keyed with the record's salt, erased with it."""
+    return hmac.digest(salt, repeatable, "sha256")

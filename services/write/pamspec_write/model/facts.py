@@ -1,0 +1,152 @@
+"""What decisions are made from: the state of scopes, heads and records, as one batch sees and changes it.
+
+The overlay starts as the rows that were read under the scopes' locks; each decision changes it, so the next command of
+the batch sees what the one before it will have committed.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from typing import Any
+
+import orjson
+
+from pamspec_common.calls import Answer
+
+
+@dataclass(frozen=True, slots=True)
+class ScopeRef:
+    """What never changes of a scope."""
+
+    scope_key: int
+    tenant_id: str
+    scope_id: str
+    tenant_token: str
+    scope_token: str
+    partition: int
+
+
+@dataclass(frozen=True, slots=True)
+class Head:
+    """The current version of an object."""
+
+    object_id: str
+    kind: str
+    version_id: str
+    version_seq: int
+    ledger_seq: int
+    object_type: str
+    schema_id: str | None
+    lifecycle_state: str
+    availability_state: str
+    retention_state: str
+    validation_state: str
+    created_by: str
+    metadata: bytes
+    content: bytes | None
+    private: bytes | None
+
+    def states(self) -> dict[str, str]:
+        """The four states by field name."""
+        return {
+            "lifecycle_state": self.lifecycle_state,
+            "availability_state": self.availability_state,
+            "retention_state": self.retention_state,
+            "validation_state": self.validation_state,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """What is remembered of an operation: of this batch (`answer` given) or of the store."""
+
+    operation_hash: bytes
+    operation: str
+    operation_id: str
+    state: str
+    salt: bytes | None
+    fingerprint: bytes | None
+    status: int
+    ledger_seq: int | None
+    last_seq: int | None
+    stored: bytes | None
+    answer: Answer | None = None
+    metadata: bytes | None = None
+    content: bytes | None = None
+    private: bytes | None = None
+    head_availability: str | None = None
+    event_id: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class SourceRecord:
+    """What is remembered of a source event."""
+
+    operation_hash: bytes
+    salt: bytes | None
+    fingerprint: bytes | None
+
+
+@dataclass(slots=True)
+class ScopeState:
+    """One scope under its lock."""
+
+    ref: ScopeRef
+    revision: int
+    last_seq: int
+    last_hash: bytes
+    last_at: datetime
+    ledger_epoch: int
+    epoch_authz: int
+    tenant_epoch: int
+    heads: dict[str, Head] = field(default_factory=dict)
+    records: dict[bytes, Record] = field(default_factory=dict)
+    keys: dict[bytes, bytes] = field(default_factory=dict)
+    sources: dict[bytes, SourceRecord] = field(default_factory=dict)
+    made: dict[int, str] = field(default_factory=dict)
+    """ledger_seq -> object_id of the versions of this batch."""
+
+    def forget(self, object_id: str) -> None:
+        """The object was deleted: what the overlay remembers of its versions is erased, as it is in the store."""
+        for hash_, record in self.records.items():
+            if record.ledger_seq is None or record.operation == "delete":
+                continue
+            owner = self.made.get(record.ledger_seq) or (
+                orjson.loads(record.metadata)["object_id"] if record.metadata else None
+            )
+            if owner == object_id:
+                self.records[hash_] = replace(
+                    record,
+                    salt=None,
+                    fingerprint=None,
+                    answer=None,
+                    content=None,
+                    private=None,
+                    head_availability="deleted",
+                )
+                for source, known in self.sources.items():
+                    if known.operation_hash == hash_:
+                        self.sources[source] = replace(known, salt=None, fingerprint=None)
+
+    def copy(self) -> ScopeState:
+        """A state that can be changed and thrown away."""
+        return replace(
+            self,
+            heads=dict(self.heads),
+            records=dict(self.records),
+            keys=dict(self.keys),
+            sources=dict(self.sources),
+            made=dict(self.made),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Located:
+    """An event's place in its ledger."""
+
+    event_id: str
+    sequence: int
+
+
+Document = dict[str, Any]

@@ -1,0 +1,219 @@
+"""Idempotency: what an operation's record says when the same id, key or source event comes again (S16, K6, K7)."""
+
+from __future__ import annotations
+
+import hmac
+from datetime import datetime
+
+import orjson
+
+from pamspec_common.calls import HEADER_LEDGER_EPOCH, HEADER_LEDGER_SEQUENCE, HEADER_REPLAYED, Answer
+from pamspec_common.envelope import envelope_bytes
+from pamspec_common.errors import (
+    AccessDenied,
+    DuplicateOperation,
+    InternalError,
+    ObjectDeleted,
+    ObjectRedacted,
+    PamspecError,
+    PolicyDenied,
+    ServiceUnavailable,
+    VersionConflict,
+)
+from pamspec_common.strict_json import Fragment, dumps
+from pamspec_write.model.commands import BatchCommand, Command, fingerprint
+from pamspec_write.model.facts import Record, ScopeState, SourceRecord
+from pamspec_write.model.rows import Rows
+
+COMMITTED, FAILED, ABANDONED = "c", "f", "a"
+
+_NOT_STORED = (VersionConflict, AccessDenied, PolicyDenied, ServiceUnavailable, InternalError)
+
+
+UNSTORED_CODES = frozenset(error.code for error in _NOT_STORED)
+
+
+def is_stored(error: PamspecError) -> bool:
+    """Whether a refusal is an outcome that a repetition gets again (S16)."""
+    return not isinstance(error, _NOT_STORED)
+
+
+def found_record(state: ScopeState, work: Command | BatchCommand) -> Record | None:
+    """The record under the operation's id, or under its key."""
+    record = state.records.get(work.operation_hash)
+    if record is None and work.key_hash is not None:
+        by_key = state.keys.get(work.key_hash)
+        record = None if by_key is None else state.records.get(by_key)
+    return record
+
+
+def replay(state: ScopeState, work: Command | BatchCommand, record: Record) -> Answer:
+    """The first outcome again, byte for byte; raises DuplicateOperation for other content, or the erasure's error."""
+    if record.state == ABANDONED:
+        raise DuplicateOperation(
+            "This operation was looked up while unknown and given up; send it again under a new id and key.",
+            details={"reason": "abandoned"},
+        )
+    if record.salt is None:
+        _check_not_erased(record)
+    elif work.repeatable is not None and not _matches(record.salt, work.repeatable, record.fingerprint):
+        raise DuplicateOperation(details={"operation_id": record.operation_id})
+    return again(state, record, own_retry=work.attempts > 0)
+
+
+def again(state: ScopeState, record: Record, *, own_retry: bool = False) -> Answer:
+    """A record's outcome, marked as replayed unless the client sees it for the first time."""
+    answer = outcome(state, record)
+    if own_retry:
+        return answer
+    return Answer(answer.status, answer.body, {**answer.headers, HEADER_REPLAYED: "true"})
+
+
+def _matches(salt: bytes, value: bytes, stored: bytes | None) -> bool:
+    return stored is not None and hmac.compare_digest(fingerprint(salt, value), stored)
+
+
+def outcome(state: ScopeState, record: Record) -> Answer:
+    """The answer that a record stands for; ObjectDeleted or ObjectRedacted once what it held was erased."""
+    if record.answer is not None:
+        return Answer(record.answer.status, record.answer.body, dict(record.answer.headers))
+    if record.stored is not None or record.ledger_seq is None:
+        return Answer(record.status, record.stored or b"{}", positions(state, record.last_seq))
+    _check_not_erased(record)
+    body = version_answer(
+        record.metadata or b"{}",
+        record.content,
+        record.private,
+        event_id=record.event_id or "",
+        operation_id=record.operation_id,
+        ledger_sequence=record.ledger_seq if record.last_seq is None else record.last_seq,
+        erasing=record.operation == "delete",
+    )
+    return Answer(record.status, body, positions(state, record.last_seq))
+
+
+def _check_not_erased(record: Record) -> None:
+    if record.operation == "delete" or record.ledger_seq is None:
+        return
+    if record.content is None or record.private is None:
+        if record.head_availability == "deleted":
+            raise ObjectDeleted
+        raise ObjectRedacted
+
+
+def positions(state: ScopeState, last_seq: int | None) -> dict[str, str]:
+    """The position headers of a write's answer."""
+    headers = {HEADER_LEDGER_EPOCH: str(state.ledger_epoch)}
+    if last_seq is not None:
+        headers[HEADER_LEDGER_SEQUENCE] = str(last_seq)
+    return headers
+
+
+def version_answer(
+    metadata: bytes,
+    content: bytes | None,
+    private: bytes | None,
+    *,
+    event_id: str,
+    operation_id: str,
+    ledger_sequence: int,
+    erasing: bool = False,
+    envelope: bytes | None = None,
+) -> bytes:
+    """The body of a write that made a version (api.md: create, update, transition, delete)."""
+    stored = orjson.loads(metadata)
+    document = {
+        "object_id": stored["object_id"],
+        "version_id": stored["version_id"],
+        "scope_id": stored["scope_id"],
+        "sequence": stored["sequence"],
+        "ledger_sequence": ledger_sequence,
+        "event_id": event_id,
+        "operation_id": operation_id,
+        "envelope": Fragment(envelope or envelope_bytes(metadata, content, private)),
+    }
+    if erasing:
+        document["erasure_id"] = erasure_id(event_id)
+    return dumps(document)
+
+
+def erasure_id(event_id: str) -> str:
+    """The id of the erasure that an object_deleted or object_redacted event began."""
+    return "erasure:" + event_id.partition(":")[2]
+
+
+def check_source(state: ScopeState, command: Command) -> Record | None:
+    """The record bound to the command's source event, None when it is new; raises DuplicateOperation for other payload."""
+    if command.source_hash is None or command.source_payload is None:
+        return None
+    known = state.sources.get(command.source_hash)
+    if known is None:
+        return None
+    record = state.records.get(known.operation_hash)
+    if known.salt is None or known.fingerprint is None:
+        if record is not None and record.head_availability == "redacted":
+            raise ObjectRedacted
+        raise ObjectDeleted
+    if not _matches(known.salt, command.source_payload, known.fingerprint):
+        raise DuplicateOperation(
+            "This source event was ingested with another payload; send the correction as an update.",
+            details={"reason": "source_event"},
+        )
+    return record
+
+
+def remember(
+    state: ScopeState,
+    rows: Rows,
+    work: Command | BatchCommand,
+    answer: Answer,
+    *,
+    salt: bytes,
+    now: datetime,
+    ledger_seq: int | None = None,
+    event_id: str | None = None,
+) -> None:
+    """Add the operation's record; of an answer made of a version only the reference is stored."""
+    operation = work.operation if isinstance(work, Command) else "batch"
+    print_ = None if work.repeatable is None else fingerprint(salt, work.repeatable)
+    committed = answer.status < 400
+    made_version = ledger_seq is not None
+    stored = None if made_version else answer.body
+    last = answer.headers.get(HEADER_LEDGER_SEQUENCE)
+    record = Record(
+        operation_hash=work.operation_hash,
+        operation=operation,
+        operation_id=work.operation_id,
+        state=COMMITTED if committed else FAILED,
+        salt=salt,
+        fingerprint=print_,
+        status=answer.status,
+        ledger_seq=ledger_seq,
+        last_seq=int(last) if last else None,
+        stored=stored,
+        answer=answer,
+        event_id=event_id,
+    )
+    state.records[record.operation_hash] = record
+    if work.key_hash is not None:
+        state.keys[work.key_hash] = record.operation_hash
+    rows.records[record.operation_hash] = [
+        state.ref.scope_key,
+        record.operation_hash,
+        work.key_hash,
+        operation,
+        record.operation_id,
+        work.actor_id,
+        record.state.encode(),
+        salt,
+        print_,
+        answer.status,
+        ledger_seq,
+        record.last_seq,
+        stored,
+        now,
+    ]
+    if isinstance(work, Command) and committed and work.source_hash is not None and work.source_payload is not None:
+        source = SourceRecord(record.operation_hash, salt, fingerprint(salt, work.source_payload))
+        state.sources[work.source_hash] = source
+        rows.sources.append([state.ref.scope_key, work.source_hash, source.operation_hash, salt, source.fingerprint])

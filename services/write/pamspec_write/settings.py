@@ -1,0 +1,24 @@
+"""Settings of the write service."""
+
+from __future__ import annotations
+
+from pydantic import Field
+
+from pamspec_common.settings import CommonSettings
+
+
+class Settings(CommonSettings):
+    """How the write service commits."""
+
+    lanes: int = Field(default=2, ge=1, le=64)
+    """Group commits that may be under way at once; commands of one scope always share a lane."""
+    batch_limit: int = Field(default=256, ge=1, le=4096)
+    """Commands of one group commit at most."""
+    queue_limit: int = Field(default=10_000, ge=1)
+    """Commands that may wait in one process before service_unavailable."""
+    outbox_limit: int = Field(default=1_000_000, ge=1)
+    """Rows that may wait for the bus before writes are refused."""
+    outbox_alert: int = Field(default=50_000, ge=1)
+    """Rows from which readiness shows the outbox as lagging."""
+    commit_attempts: int = Field(default=8, ge=1)
+    """How often a group commit is tried while the store restarts."""
