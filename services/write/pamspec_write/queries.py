@@ -43,7 +43,8 @@ JOIN core.version_span o ON o.scope_key = k.scope_key AND o.object_id = k.object
 JOIN core.version v ON v.scope_key = o.scope_key AND v.ledger_seq = o.from_seq
 JOIN core.version_private p ON p.scope_key = o.scope_key AND p.ledger_seq = o.from_seq
 UNION ALL
-SELECT 'k', scope_key, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, key_hash, operation_hash, NULL, NULL, NULL, NULL, NULL
+SELECT 'k', scope_key, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, key_hash, operation_hash, NULL, NULL,
+       NULL, NULL, NULL
 FROM known_key
 UNION ALL
 SELECT 'e', scope_key, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, source_hash, operation_hash, salt, fingerprint,
@@ -100,8 +101,10 @@ WITH guard AS (
   SELECT count(*) = 0 AS ok FROM unnest($1::text[], $2::bigint[]) AS k (tenant_id, epoch)
   JOIN core.tenant t ON t.tenant_id = k.tenant_id WHERE t.epoch_authz <> k.epoch),
 head AS (
-  UPDATE core.scope_head h SET revision = h.revision + 1, last_seq = k.last_seq, last_hash = k.last_hash, last_at = k.last_at
-  FROM unnest($3::bigint[], $4::bigint[], $5::bytea[], $6::timestamptz[]) AS k (scope_key, last_seq, last_hash, last_at), guard
+  UPDATE core.scope_head h
+  SET revision = h.revision + 1, last_seq = k.last_seq, last_hash = k.last_hash, last_at = k.last_at
+  FROM unnest($3::bigint[], $4::bigint[], $5::bytea[], $6::timestamptz[])
+    AS k (scope_key, last_seq, last_hash, last_at), guard
   WHERE guard.ok AND h.scope_key = k.scope_key RETURNING h.scope_key),
 closed AS (
   UPDATE core.version_span s SET to_seq = k.to_seq
@@ -109,8 +112,8 @@ closed AS (
   WHERE guard.ok AND s.scope_key = k.scope_key AND s.from_seq = k.from_seq RETURNING s.from_seq),
 version AS (
   INSERT INTO core.version (scope_key, ledger_seq, object_id, kind, version_seq, version_id, metadata)
-  SELECT k.* FROM unnest($7::bigint[], $8::bigint[], $9::text[], $10::"char"[], $11::integer[], $12::text[], $13::bytea[]) AS k,
-  guard WHERE guard.ok),
+  SELECT k.* FROM unnest($7::bigint[], $8::bigint[], $9::text[], $10::"char"[], $11::integer[], $12::text[],
+    $13::bytea[]) AS k, guard WHERE guard.ok),
 private AS (
   INSERT INTO core.version_private (scope_key, ledger_seq, operation_hash, salt, content, private)
   SELECT k.* FROM unnest($14::bigint[], $15::bigint[], $16::bytea[], $17::bytea[], $18::bytea[], $19::bytea[]) AS k,
@@ -139,11 +142,11 @@ outbox AS (
   SELECT k.* FROM unnest($53::smallint[], $54::bigint[], $55::bigint[], $56::text[], $57::integer[], $58::text[],
     $59::bytea[]) AS k, guard WHERE guard.ok),
 record AS (
-  INSERT INTO core.operation_record (scope_key, operation_hash, key_hash, operation, operation_id, actor_id, state, salt,
-    fingerprint, status, ledger_seq, last_seq, answer, created_at)
-  SELECT k.* FROM unnest($60::bigint[], $61::bytea[], $62::bytea[], $63::text[], $64::text[], $65::text[], $66::"char"[],
-    $67::bytea[], $68::bytea[], $69::smallint[], $70::bigint[], $71::bigint[], $72::bytea[], $73::timestamptz[]) AS k,
-  guard WHERE guard.ok),
+  INSERT INTO core.operation_record (scope_key, operation_hash, key_hash, operation, operation_id, actor_id, state,
+    salt, fingerprint, status, ledger_seq, last_seq, answer, created_at)
+  SELECT k.* FROM unnest($60::bigint[], $61::bytea[], $62::bytea[], $63::text[], $64::text[], $65::text[],
+    $66::"char"[], $67::bytea[], $68::bytea[], $69::smallint[], $70::bigint[], $71::bigint[], $72::bytea[],
+    $73::timestamptz[]) AS k, guard WHERE guard.ok),
 source AS (
   INSERT INTO core.source_event (scope_key, source_hash, operation_hash, salt, fingerprint)
   SELECT k.* FROM unnest($74::bigint[], $75::bytea[], $76::bytea[], $77::bytea[], $78::bytea[]) AS k,
@@ -158,14 +161,16 @@ SELECT scope_key, tenant_token, scope_token, partition, document FROM core.resol
 NEXT_SCOPE_KEY_SQL = "SELECT nextval('core.scope_key'), clock_timestamp()"
 
 INSERT_SCOPE_SQL = """
-INSERT INTO core.scope (scope_key, tenant_id, scope_id, tenant_token, scope_token, partition, document, ledger_id, created_at)
+INSERT INTO core.scope
+  (scope_key, tenant_id, scope_id, tenant_token, scope_token, partition, document, ledger_id, created_at)
 VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9) ON CONFLICT (tenant_id, scope_id) DO NOTHING
 """
 
 INSERT_SCOPE_HEAD_SQL = "INSERT INTO core.scope_head (scope_key, last_hash, last_at) VALUES ($1, $2, $3)"
 
 INSERT_ABANDONED_SQL = """
-INSERT INTO core.operation_record (scope_key, operation_hash, key_hash, operation, operation_id, actor_id, state, status, created_at)
+INSERT INTO core.operation_record
+  (scope_key, operation_hash, key_hash, operation, operation_id, actor_id, state, status, created_at)
 VALUES ($1, $2, $3, $4, $5, $6, 'a', 409, clock_timestamp())
 """
 
@@ -268,7 +273,8 @@ def _record(row: asyncpg.Record) -> Record:
 async def lock(conn: Connection, scope_keys: Sequence[int], *, wait: bool) -> tuple[dict[int, int], datetime | None]:
     """Lock scope heads in order; answers scope_key -> revision of those locked, and PostgreSQL's clock.
 
-    Without `wait`, scopes that another transaction holds are left out; with it, LockNotAvailableError after lock_timeout.
+    Without `wait`, scopes that another transaction holds are left out; with it, LockNotAvailableError after the
+    lock timeout.
     """
     rows = await conn.fetch(LOCK_WAIT_SQL if wait else LOCK_SKIP_SQL, scope_keys)
     return {row["scope_key"]: row["revision"] for row in rows}, rows[0]["now"] if rows else None

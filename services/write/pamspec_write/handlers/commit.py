@@ -1,7 +1,7 @@
 """The group commit: one transaction for all commands that wait for the same lane.
 
-The order of its steps is the protocol of docs/architecture/order.md: prefetch, lock the scopes in order before any other
-lock, read again what has moved, decide in memory, write in one statement, commit.
+The order of its steps is the protocol of docs/architecture/order.md: prefetch, lock the scopes in order before any
+other lock, read again what has moved, decide in memory, write in one statement, commit.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The bound on the outbox: how much waits for the bus, sampled, so that writes can be refused before the disk is full."""
+"""The bound on the outbox: how much waits for the bus, sampled, so that writes stop before the disk is full."""
 
 from __future__ import annotations
 

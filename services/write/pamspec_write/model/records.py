@@ -143,7 +143,7 @@ def erasure_id(event_id: str) -> str:
 
 
 def check_source(state: ScopeState, command: Command) -> Record | None:
-    """The record bound to the command's source event, None when it is new; raises DuplicateOperation for other payload."""
+    """The record bound to the command's source event, None when it is new; DuplicateOperation for other payload."""
     if command.source_hash is None or command.source_payload is None:
         return None
     known = state.sources.get(command.source_hash)
