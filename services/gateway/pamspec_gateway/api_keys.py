@@ -47,6 +47,8 @@ class ApiKeys:
         self._proven: Remembered[bool] = Remembered(_PROVEN)
         self._waiting: dict[bytes, asyncio.Future[Outcome]] = {}
         self._lookup: asyncio.Task[None] | None = None
+        self.statements = 0
+        """How often the database was asked."""
 
     def accepts(self, credential: str) -> bool:
         """Whether the text can be a key."""
@@ -90,6 +92,7 @@ class ApiKeys:
             digests = list(self._waiting)[:_LOOKED_UP_TOGETHER]
             found: dict[bytes, KeyOwner] = {}
             failed: PamspecError | None = InternalError()
+            self.statements += 1
             try:
                 async with connection(self._pool, self._wait_ms) as conn:
                     found = await select_principals(conn, digests)

@@ -1,149 +1,21 @@
-"""A gateway on a free port before a small service that tells what it was called with."""
+"""A gateway on a free port before a small service."""
 
-import asyncio
 from collections.abc import AsyncIterator
-from dataclasses import dataclass, field
 
 import aiohttp
-import asyncpg
-import msgspec
-import orjson
+import pytest
 import pytest_asyncio
 
 from pamspec_cli.servers.databases import Database
-from pamspec_common.asgi import Receive, Scope, Send
-from pamspec_common.calls import Answer, Call, Handler
-from pamspec_common.keys import key_hash, new_key
+from pamspec_common.keys import new_key
 from pamspec_common.peers import LocalPeer, RemotePeer, peer_session
-from pamspec_common.principal import Principal, TokenVerifier
 from pamspec_common.server import serving
-from pamspec_common.service import Service
 from pamspec_gateway.app import build
-from pamspec_gateway.settings import GatewaySettings
-
-PEPPER = "a pepper for tests"
-TOKEN_KEYS = {"k1": b"a key between services for tests"}
-OPERATIONS = (
-    "create update transition delete batch get_operation create_scope read query inspect_history get_scope list_scopes "
-    "subscribe unsubscribe poll ack reset list_subscriptions"
-).split()
-
-
-class Told(msgspec.Struct):
-    """What the service behind the door saw of a call."""
-
-    operation: str
-    principal: Principal
-    body: bytes
-    idempotency_key: str | None
-    traceparent: str | None
-
-
-@dataclass
-class Behind:
-    """The service behind the gateway: it remembers its calls, and answers what a test sets."""
-
-    calls: list[Told] = field(default_factory=list)
-    answer: Answer = field(default_factory=lambda: Answer(200, b'{"told":true}', {"Pamspec-Ledger-Sequence": "7"}))
-    started: asyncio.Event = field(default_factory=asyncio.Event)
-    gate: asyncio.Event | None = None
-    ready: bool = True
-
-    def handler(self, operation: str) -> Handler:
-        """The handler of one operation."""
-        verifier = TokenVerifier(TOKEN_KEYS)
-
-        async def handle(call: Call) -> Answer:
-            self.calls.append(
-                Told(operation, verifier.verify(call.principal), call.body, call.idempotency_key, call.traceparent)
-            )
-            self.started.set()
-            if self.gate is not None:
-                await self.gate.wait()
-            return self.answer
-
-        return handle
-
-
-async def nothing() -> None:
-    """A hook that has nothing to do."""
-
-
-async def no_route(scope: Scope, receive: Receive, send: Send) -> None:
-    """The streams of a service that has none."""
-    raise AssertionError("no stream was asked for")
-
-
-@dataclass
-class Door:
-    """A running gateway, a key that opens it, and what lies behind."""
-
-    url: str
-    key: str
-    behind: Behind
-    session: aiohttp.ClientSession
-    dsn: str
-    service: Service
-
-    async def post(
-        self, path: str, body: bytes | object = b"{}", **headers: str
-    ) -> tuple[int, bytes, "aiohttp.typedefs.LooseHeaders"]:
-        """Status, body and headers of a POST with the key."""
-        sent = {"Authorization": f"Bearer {self.key}", "Content-Type": "application/json"}
-        sent.update({name.replace("_", "-"): value for name, value in headers.items()})
-        data = body if isinstance(body, bytes) else orjson.dumps(body)
-        async with self.session.post(self.url + path, data=data, headers=sent) as response:
-            return response.status, await response.read(), response.headers
-
-    async def get(self, path: str, **headers: str) -> tuple[int, bytes, "aiohttp.typedefs.LooseHeaders"]:
-        """Status, body and headers of a GET with the key."""
-        sent = {"Authorization": f"Bearer {self.key}"}
-        sent.update({name.replace("_", "-"): value for name, value in headers.items()})
-        async with self.session.get(self.url + path, headers=sent) as response:
-            return response.status, await response.read(), response.headers
-
-    @property
-    def port(self) -> int:
-        """The port of the gateway, for raw connections."""
-        return int(self.url.rpartition(":")[2])
-
-
-async def insert_key(dsn: str, key: str, *, tenant: str = "tenant:t", actor: str = "agent:a", key_id: str = "key:1") -> None:
-    """A key in the database, of one actor with the right assert_actor."""
-    conn = await asyncpg.connect(dsn)
-    try:
-        await conn.execute("INSERT INTO core.tenant (tenant_id) VALUES ($1) ON CONFLICT DO NOTHING", tenant)
-        await conn.execute(
-            "INSERT INTO core.api_key (key_id, tenant_id, key_hash, actor_id, actor_kind, rights) "
-            "VALUES ($1, $2, $3, $4, 'agent', '{assert_actor}')",
-            key_id, tenant, key_hash(PEPPER.encode(), key), actor,
-        )  # fmt: skip
-    finally:
-        await conn.close()
-
-
-def gateway_settings(database: Database, **changed: object) -> GatewaySettings:
-    """Settings for a gateway on this database."""
-    given: dict[str, object] = {
-        "database_url": database.role("gateway"),
-        "key_pepper": PEPPER,
-        "token_keys": TOKEN_KEYS,
-        "drain_s": 2.0,
-    }
-    return GatewaySettings.model_validate(given | changed)
-
-
-def echo_service(name: str, behind: Behind) -> Service:
-    """A service that owns every operation."""
-
-    async def parts() -> list[object]:
-        return []
-
-    return Service(name, {one: behind.handler(one) for one in OPERATIONS}, parts, nothing, nothing, app=no_route)
+from services.gateway.tests.behind import Behind, Door, echo_service, gateway_settings, insert_key
 
 
 @pytest_asyncio.fixture(loop_scope="session", params=["one process", "processes"])
-async def door(request, database: Database) -> AsyncIterator[Door]:
+async def door(request: pytest.FixtureRequest, database: Database) -> AsyncIterator[Door]:
     """A gateway whose peers are in the same process, then one whose peers are behind HTTP."""
     behind, key = Behind(), new_key()
     await insert_key(database.dsn, key)

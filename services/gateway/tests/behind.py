@@ -1,0 +1,153 @@
+"""A small service to put behind a gateway: it tells what it was called with and streams what a test wants."""
+
+import asyncio
+from dataclasses import dataclass, field
+from typing import Any
+
+import aiohttp
+import asyncpg
+import msgspec
+import orjson
+from multidict import CIMultiDictProxy
+
+from pamspec_cli.servers.databases import Database
+from pamspec_common import contracts
+from pamspec_common.asgi import ASGIApp, Receive, Scope, Send
+from pamspec_common.calls import Answer, Call, Handler
+from pamspec_common.keys import key_hash
+from pamspec_common.principal import Principal, TokenVerifier
+from pamspec_common.service import Part, Service
+from pamspec_gateway.settings import GatewaySettings
+
+Headers = CIMultiDictProxy[str]
+
+PEPPER = "a pepper for tests"
+TOKEN_KEYS = {"k1": b"a key between services for tests"}
+OPERATIONS = (
+    *("create", "update", "transition", "delete", "batch", "get_operation", "create_scope"),
+    *("read", "query", "inspect_history", "get_scope", "list_scopes"),
+    *("subscribe", "unsubscribe", "poll", "ack", "reset", "list_subscriptions"),
+)
+
+
+class Told(msgspec.Struct):
+    """What the service behind the door saw of a call."""
+
+    operation: str
+    principal: Principal
+    body: bytes
+    idempotency_key: str | None
+    traceparent: str | None
+
+
+@dataclass
+class Behind:
+    """The service behind the gateway: it remembers its calls, and answers what a test sets."""
+
+    calls: list[Told] = field(default_factory=list)
+    stream: ASGIApp | None = None
+    answer: Answer = field(default_factory=lambda: Answer(200, b'{"told":true}', {"Pamspec-Ledger-Sequence": "7"}))
+    started: asyncio.Event = field(default_factory=asyncio.Event)
+    gate: asyncio.Event | None = None
+    ready: bool = True
+
+    def handler(self, operation: str) -> Handler:
+        """The handler of one operation."""
+        verifier = TokenVerifier(TOKEN_KEYS)
+
+        async def handle(call: Call) -> Answer:
+            self.calls.append(
+                Told(operation, verifier.verify(call.principal), call.body, call.idempotency_key, call.traceparent)
+            )
+            self.started.set()
+            if self.gate is not None:
+                await self.gate.wait()
+            return self.answer
+
+        return handle
+
+
+async def nothing() -> None:
+    """A hook that has nothing to do."""
+
+
+@dataclass
+class Door:
+    """A running gateway, a key that opens it, and what lies behind."""
+
+    url: str
+    key: str
+    behind: Behind
+    session: aiohttp.ClientSession
+    dsn: str
+    service: Service
+
+    async def post(self, path: str, body: bytes | object = b"{}", **headers: str) -> tuple[int, bytes, Headers]:
+        """Status, body and headers of a POST with the key."""
+        sent = {"Authorization": f"Bearer {self.key}", "Content-Type": "application/json"}
+        sent.update({name.replace("_", "-"): value for name, value in headers.items()})
+        data = body if isinstance(body, bytes) else orjson.dumps(body)
+        async with self.session.post(self.url + path, data=data, headers=sent) as response:
+            return response.status, await response.read(), response.headers
+
+    async def get(self, path: str, **headers: str) -> tuple[int, bytes, Headers]:
+        """Status, body and headers of a GET with the key."""
+        sent = {"Authorization": f"Bearer {self.key}"}
+        sent.update({name.replace("_", "-"): value for name, value in headers.items()})
+        async with self.session.get(self.url + path, headers=sent) as response:
+            return response.status, await response.read(), response.headers
+
+    @property
+    def port(self) -> int:
+        """The port of the gateway, for raw connections."""
+        return int(self.url.rpartition(":")[2])
+
+
+async def insert_key(
+    dsn: str, key: str, *, tenant: str = "tenant:t", actor: str = "agent:a", key_id: str = "key:1"
+) -> None:
+    """A key in the database, of one actor with the right assert_actor."""
+    conn = await asyncpg.connect(dsn)
+    try:
+        await conn.execute("INSERT INTO core.tenant (tenant_id) VALUES ($1) ON CONFLICT DO NOTHING", tenant)
+        await conn.execute(
+            "INSERT INTO core.api_key (key_id, tenant_id, key_hash, actor_id, actor_kind, rights) "
+            "VALUES ($1, $2, $3, $4, 'agent', '{assert_actor}')",
+            key_id, tenant, key_hash(PEPPER.encode(), key), actor,
+        )  # fmt: skip
+    finally:
+        await conn.close()
+
+
+def gateway_settings(database: Database, **changed: object) -> GatewaySettings:
+    """Settings for a gateway on this database."""
+    given: dict[str, object] = {
+        "database_url": database.role("gateway"),
+        "key_pepper": PEPPER,
+        "token_keys": TOKEN_KEYS,
+        "drain_s": 2.0,
+    }
+    return GatewaySettings.model_validate(given | changed)
+
+
+def echo_service(name: str, behind: Behind) -> Service:
+    """A service that owns every operation."""
+
+    async def parts() -> list[Part]:
+        return [Part("storage", behind.ready)]
+
+    async def stream(scope: Scope, receive: Receive, send: Send) -> None:
+        assert behind.stream is not None
+        await behind.stream(scope, receive, send)
+
+    return Service(name, {one: behind.handler(one) for one in OPERATIONS}, parts, nothing, nothing, app=stream)
+
+
+def refusal_of(body: bytes) -> dict[str, Any]:
+    """The error of an answer, which must be in the closed envelope and its message say something."""
+    document = orjson.loads(body)
+    contracts.check("error", document)
+    inner: dict[str, Any] = document["error"]
+    assert len(inner["message"]) > 10
+    assert inner["operation_id"].startswith("op:")
+    return inner

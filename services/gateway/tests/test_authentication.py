@@ -1,0 +1,189 @@
+"""Keys: who gets in, for how long, and what a guesser costs."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+import aiohttp
+import asyncpg
+import pytest
+
+from pamspec_cli.servers.databases import Database
+from pamspec_common.errors import ServiceUnavailable, Unauthenticated
+from pamspec_common.keys import is_key, new_key
+from pamspec_common.peers import LocalPeer
+from pamspec_common.postgres import create_pool
+from pamspec_common.server import serving
+from pamspec_gateway.api_keys import ApiKeys, Guesses
+from pamspec_gateway.app import build
+from services.gateway.tests.behind import (
+    PEPPER,
+    Behind,
+    Door,
+    echo_service,
+    gateway_settings,
+    insert_key,
+    refusal_of,
+)
+
+
+class Clock:
+    """A clock that a test turns."""
+
+    def __init__(self) -> None:
+        self.now = 1000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+async def _status(door: Door, headers: dict[str, str]) -> tuple[int, bytes, str | None]:
+    async with door.session.post(door.url + "/v1/create", data=b"{}", headers=headers) as response:
+        return response.status, await response.read(), response.headers.get("WWW-Authenticate")
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {},
+        {"Authorization": ""},
+        {"Authorization": "Bearer"},
+        {"Authorization": "Bearer "},
+        {"Authorization": "Basic dXNlcjpwYXNz"},
+        {"Authorization": "Bearer pam_" + "x" * 43},
+        {"Authorization": "Bearer " + "x" * 9000},
+        {"Authorization": "Bearer schlüssel-mit-umlaut"},
+        {"X-API-Key": "pam_unknown_unknown"},
+        {"X-Pamspec-Principal": "k1.forged.forged"},
+    ],
+)
+async def test_without_a_valid_key_nobody_gets_in(door: Door, headers: dict[str, str]) -> None:
+    status, body, challenge = await _status(door, {"Content-Type": "application/json", **headers})
+    assert (status, challenge) == (401, 'Bearer realm="pamspec"')
+    error = refusal_of(body)
+    assert (error["code"], error["retryable"]) == ("access_denied", False)
+    assert door.behind.calls == []
+
+
+async def test_both_headers_open(door: Door) -> None:
+    for headers in ({"Authorization": f"bearer {door.key}"}, {"X-API-Key": door.key}):
+        status, _, _ = await _status(door, {"Content-Type": "application/json", **headers})
+        assert status == 200
+
+
+async def _execute(dsn: str, sql: str, *arguments: object) -> None:
+    conn = await asyncpg.connect(dsn)
+    try:
+        await conn.execute(sql, *arguments)
+    finally:
+        await conn.close()
+
+
+async def _until(condition: Callable[[], Awaitable[bool]], timeout_s: float = 10) -> None:
+    async with asyncio.timeout(timeout_s):
+        while not await condition():
+            await asyncio.sleep(0.02)
+
+
+async def test_a_revoked_key_is_out_after_the_cache_lifetime(database: Database) -> None:
+    key, other = new_key(), new_key()
+    await insert_key(database.dsn, key)
+    await insert_key(database.dsn, other, key_id="key:2", actor="agent:b")
+    echo = echo_service("echo", behind := Behind())
+    peers = dict.fromkeys(("write", "query", "subscription"), LocalPeer(echo))
+    async with (
+        aiohttp.ClientSession() as session,
+        serving(gateway := build(gateway_settings(database, key_cache_s=0.2), peers)) as url,
+    ):
+        door = Door(url, key, behind, session, database.dsn, gateway)
+        assert (await door.post("/v1/create"))[0] == 200
+        await _execute(database.dsn, "UPDATE core.api_key SET revoked_at = clock_timestamp() WHERE key_id = 'key:1'")
+
+        async def refused() -> bool:
+            return (await door.post("/v1/create"))[0] == 401
+
+        await _until(refused)
+        second = Door(url, other, behind, session, database.dsn, gateway)
+        assert (await second.post("/v1/create"))[0] == 200
+
+
+async def test_an_expired_key_is_out(door: Door) -> None:
+    await _execute(door.dsn, "UPDATE core.api_key SET expires_at = clock_timestamp() - interval '1 second'")
+    assert (await door.post("/v1/create"))[0] == 401
+
+
+async def test_a_database_that_is_away_is_not_a_wrong_key(database: Database) -> None:
+    settings = gateway_settings(database, database_url="postgresql://nobody@127.0.0.1:9/none")
+    peers = dict.fromkeys(("write", "query", "subscription"), LocalPeer(echo_service("echo", Behind())))
+    async with aiohttp.ClientSession() as session, serving(gateway := build(settings, peers)) as url:
+        door = Door(url, new_key(), Behind(), session, database.dsn, gateway)
+        status, body, headers = await door.post("/v1/create")
+        assert (status, headers["Retry-After"]) == (503, "1")
+        assert refusal_of(body)["code"] == "service_unavailable"
+
+
+async def _keys(database: Database, clock: Clock, guesses: Guesses | None = None) -> ApiKeys:
+    pool = await create_pool(gateway_settings(database), "gateway-test")
+    return ApiKeys(pool, PEPPER.encode(), guesses or Guesses(10, 50, clock), lifetime_s=2.0, wait_ms=2000, clock=clock)
+
+
+async def test_many_lookups_at_once_are_one_statement(database: Database) -> None:
+    known = [new_key() for _ in range(40)]
+    for number, key in enumerate(known):
+        await insert_key(database.dsn, key, key_id=f"key:{number}", actor=f"agent:{number}")
+    keys = await _keys(database, Clock())
+    identities = await asyncio.gather(*(keys.identify(key, "a") for key in known for _ in range(5)))
+    assert {identity.principal.actor_id for identity in identities} == {f"agent:{number}" for number in range(40)}
+    assert keys.statements <= 2
+
+
+async def test_a_guesser_is_put_off_and_nobody_else_is(database: Database) -> None:
+    clock, key = Clock(), new_key()
+    await insert_key(database.dsn, key)
+    keys = await _keys(database, clock, Guesses(per_s=1, burst=5, clock=clock))
+    await keys.identify(key, "guesser")
+    for _ in range(5):
+        with pytest.raises(Unauthenticated):
+            await keys.identify(new_key(), "guesser")
+    before = keys.statements
+    for _ in range(100):
+        with pytest.raises(ServiceUnavailable) as raised:
+            await keys.identify(new_key(), "guesser")
+        assert raised.value.http_status == 429
+    assert keys.statements == before
+    assert (await keys.identify(key, "guesser")).principal.actor_id == "agent:a"
+    with pytest.raises(Unauthenticated):
+        await keys.identify(new_key(), "somebody else")
+    clock.now += 1
+    with pytest.raises(Unauthenticated):
+        await keys.identify(new_key(), "guesser")
+
+
+async def test_a_wrong_key_is_remembered(database: Database) -> None:
+    clock, key = Clock(), new_key()
+    keys = await _keys(database, clock)
+    for _ in range(10):
+        with pytest.raises(Unauthenticated):
+            await keys.identify(key, "a")
+    assert keys.statements == 1
+    await insert_key(database.dsn, key)
+    clock.now += 3
+    assert (await keys.identify(key, "a")).principal.actor_id == "agent:a"
+
+
+async def test_the_role_of_the_gateway_sees_keys_only_through_the_view(database: Database) -> None:
+    conn = await asyncpg.connect(database.role("gateway"))
+    try:
+        for table in ("core.api_key", "core.tenant", "core.scope", "core.ledger", "core.version"):
+            with pytest.raises(asyncpg.InsufficientPrivilegeError):
+                await conn.fetch(f"SELECT 1 FROM {table}")
+    finally:
+        await conn.close()
+
+
+def test_new_keys_differ_and_are_keys() -> None:
+    keys = {new_key() for _ in range(100)}
+    assert len(keys) == 100
+    assert all(is_key(key) for key in keys)
+    assert not any(
+        is_key(text) for text in ("", "short", "with space in the key", "ü" * 20, "k" * 257, "line\nbreak" * 3)
+    )
