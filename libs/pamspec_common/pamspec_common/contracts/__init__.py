@@ -14,11 +14,11 @@ import msgspec
 from jsonschema import Draft202012Validator
 from jsonschema.protocols import Validator
 from referencing import Registry
-from referencing.jsonschema import DRAFT202012, SchemaRegistry
+from referencing.jsonschema import SchemaRegistry
 
 from pamspec_common.contracts import sources
 from pamspec_common.contracts.catalogues import Bus, ErrorCode, EventType, Operation, OperationCatalogue
-from pamspec_common.contracts.formats import FORMATS, with_whole_patterns
+from pamspec_common.contracts.formats import FORMATS, referenced, with_whole_patterns
 
 __all__ = [
     "Bus",
@@ -76,9 +76,9 @@ def validator(name: str) -> Validator:
     return validator_of({"$ref": reference})
 
 
-def validator_of(document: Mapping[str, Any]) -> Validator:
-    """A validator with the same rules for a schema that may refer to ours by $id."""
-    return _Validator(document, registry=_registry(), format_checker=FORMATS)
+def validator_of(document: Mapping[str, Any], registry: SchemaRegistry | None = None) -> Validator:
+    """A validator with the same rules for another schema; it may refer to ours, or to those of `registry`, by $id."""
+    return _Validator(document, registry=_registry() if registry is None else registry, format_checker=FORMATS)
 
 
 def request_validator(operation: str) -> Validator:
@@ -142,8 +142,7 @@ def check_event(event: Mapping[str, Any]) -> None:
 @cache
 def _registry() -> SchemaRegistry:
     registry: SchemaRegistry = Registry()
-    resources = ((name, DRAFT202012.create_resource(document)) for name, document in schemas().items())
-    return registry.with_resources(resources)
+    return registry.with_resources((name, referenced(document)) for name, document in schemas().items())
 
 
 def _identifier(name: str) -> str:

@@ -56,6 +56,6 @@ def resolve(schemas: Schemas, reference: str) -> Any:
 
 
 def component_name(identifier: str, fragment: str = "") -> str:
-    """`common.id` for `pamspec:schema:common` and `/$defs/id`, `create.request` for `pamspec:operation:create:request`."""
+    """`common.id` for `pamspec:schema:common#/$defs/id`, `create.request` for `pamspec:operation:create:request`."""
     words = [*identifier.split(":")[2:], *(token for token in fragment.split("/") if token not in ("", "$defs"))]
     return ".".join(words)

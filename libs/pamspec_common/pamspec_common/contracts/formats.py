@@ -12,6 +12,7 @@ from jsonschema import FormatChecker
 from jsonschema.exceptions import ValidationError
 from jsonschema.protocols import Validator
 from jsonschema.validators import extend
+from referencing.jsonschema import DRAFT202012, SchemaResource
 
 FORMATS = FormatChecker(formats=())
 
@@ -65,6 +66,11 @@ def with_whole_patterns(base: type[Validator]) -> type[Validator]:
     """The validator class in which a final `$` is the end of the string, not also the place before a last newline."""
     untyped = cast("Callable[..., type[Validator]]", extend)
     return untyped(base, {"pattern": _pattern})
+
+
+def referenced(schema: Mapping[str, Any]) -> SchemaResource:
+    """A schema to be referred to. Its `$schema` is left out: it would make a validator switch to the plain class."""
+    return DRAFT202012.create_resource({key: value for key, value in schema.items() if key != "$schema"})
 
 
 @lru_cache(maxsize=512)

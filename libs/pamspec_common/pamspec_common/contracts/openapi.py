@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from http import HTTPStatus
 from typing import Any
 
 import msgspec
@@ -138,10 +137,8 @@ class _Builder:
         return described
 
     def _responses(self, name: str, operation: Operation) -> Json:
-        answer = {
-            "description": "The answer.",
-            **_json_content(self._components.use(f"pamspec:operation:{name}:answer")),
-        }
+        content = self._components.use(f"pamspec:operation:{name}:answer")
+        answer: Json = {"description": "The answer.", **_json_content(content)}
         if operation.headers:
             answer["headers"] = {header: self._header(header) for header in operation.headers}
         return {str(operation.status): answer, **self._error_responses(operation.errors)}
@@ -154,10 +151,7 @@ class _Builder:
         error = self._components.use("pamspec:schema:error")
         responses: Json = {}
         for status, names in sorted(by_status.items()):
-            response: Json = {
-                "description": f"{HTTPStatus(status).phrase}: {', '.join(names)}.",
-                **_json_content(error),
-            }
+            response: Json = {"description": f"Refused: {', '.join(names)}.", **_json_content(error)}
             if status in (429, 503):
                 response["headers"] = {"Retry-After": self._header("Retry-After")}
             responses[str(status)] = response
