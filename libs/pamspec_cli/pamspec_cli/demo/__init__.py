@@ -1,0 +1,1 @@
+"""The demonstration: conversations become memory while followers on three channels watch."""
