@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
 
 from pamspec_common import contracts, instants
@@ -59,10 +61,31 @@ def test_a_uri_is_accepted(text: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["", "example", "/path", "urn:a b", "http://example.org/ü", "urn:x\n", "a:%zz", "1a:x", "a:b#c#d", "a:<b>"]
+    "text",
+    [
+        "",
+        "example",
+        "/path",
+        "urn:a b",
+        "http://example.org/ü",
+        "urn:x\n",
+        "a:%zz",
+        "1a:x",
+        "a:b#c#d",
+        "a:<b>",
+        "a://b@c@d",
+    ],
 )
 def test_what_is_no_uri_is_refused(text: str) -> None:
     assert not is_uri(text)
+
+
+def test_long_texts_are_judged_in_linear_time() -> None:
+    started = time.perf_counter()
+    for text in ("http://" + "a:" * 500_000 + " ", "http://" + "@" * 1_000_000, "urn:" + "a" * 1_000_000 + "\n"):
+        assert not is_uri(text)
+        assert not is_date_time(text)
+    assert time.perf_counter() - started < 5
 
 
 def test_a_final_dollar_is_the_end_of_the_string() -> None:
