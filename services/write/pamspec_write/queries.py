@@ -95,9 +95,10 @@ WHERE p.scope_key = t.scope_key AND p.ledger_seq = t.ledger_seq
 """
 
 # $1-$2: the tenants and the authorization epochs that the decisions rest on; a moved one writes nothing.
+# $3-$6: the scopes' heads. Then the columns of rows.Rows.arguments, each one text (see model/rows.py).
 # A head's old span ends before its new one begins, because only one head per object may exist.
 WRITE_SQL = """
-WITH guard AS (
+WITH guard AS MATERIALIZED (
   SELECT count(*) = 0 AS ok FROM unnest($1::text[], $2::bigint[]) AS k (tenant_id, epoch)
   JOIN core.tenant t ON t.tenant_id = k.tenant_id WHERE t.epoch_authz <> k.epoch),
 head AS (
@@ -105,52 +106,101 @@ head AS (
   SET revision = h.revision + 1, last_seq = k.last_seq, last_hash = k.last_hash, last_at = k.last_at
   FROM unnest($3::bigint[], $4::bigint[], $5::bytea[], $6::timestamptz[])
     AS k (scope_key, last_seq, last_hash, last_at), guard
-  WHERE guard.ok AND h.scope_key = k.scope_key RETURNING h.scope_key),
+  WHERE guard.ok AND h.scope_key = k.scope_key
+  RETURNING h.scope_key, h.ledger_epoch),
 closed AS (
-  UPDATE core.version_span s SET to_seq = k.to_seq
-  FROM unnest($42::bigint[], $43::bigint[], $44::bigint[]) AS k (scope_key, from_seq, to_seq), guard
+  UPDATE core.version_span s SET to_seq = k.to_seq FROM unnest(
+      string_to_array($61, chr(31), chr(30))::bigint[], string_to_array($62, chr(31), chr(30))::bigint[],
+      string_to_array($63, chr(31), chr(30))::bigint[])
+    AS k (
+      scope_key, from_seq, to_seq), guard
   WHERE guard.ok AND s.scope_key = k.scope_key AND s.from_seq = k.from_seq RETURNING s.from_seq),
+made AS MATERIALIZED (
+  SELECT k.* FROM unnest(
+      string_to_array($7, chr(31), chr(30))::bigint[], string_to_array($8, chr(31), chr(30))::bigint[],
+      string_to_array($9, chr(31), chr(30))::bigint[], string_to_array($10, chr(31), chr(30)),
+      string_to_array($11, chr(31), chr(30))::"char"[], string_to_array($12, chr(31), chr(30))::integer[],
+      string_to_array($13, chr(31), chr(30)), string_to_array($14, chr(31), chr(30)),
+      string_to_array($15, chr(31), chr(30)), string_to_array($16, chr(31), chr(30)),
+      string_to_array($17, chr(31), chr(30)), string_to_array($18, chr(31), chr(30)),
+      string_to_array($19, chr(31), chr(30)), string_to_array($20, chr(31), chr(30)),
+      string_to_array($21, chr(31), chr(30)), string_to_array($22, chr(31), chr(30)),
+      string_to_array($23, chr(31), chr(30)), string_to_array($24, chr(31), chr(30)),
+      string_to_array($25, chr(31), chr(30)), string_to_array($26, chr(31), chr(30)),
+      string_to_array($27, chr(31), chr(30))::timestamptz[], string_to_array($28, chr(31), chr(30))::timestamptz[],
+      string_to_array($29, chr(31), chr(30))::timestamptz[], string_to_array($30, chr(31), chr(30))::timestamptz[],
+      string_to_array($31, chr(31), chr(30))::timestamptz[], string_to_array($32, chr(31), chr(30)),
+      string_to_array($33, chr(31), chr(30)))
+    AS k (
+      scope_key, ledger_seq, to_seq, object_id, kind, version_seq, version_id, metadata, operation_hash, salt,
+      content, private, object_type, schema_id, lifecycle_state, availability_state, retention_state,
+      validation_state, actor_id, provenance_id, observed_at, asserted_at, valid_from, valid_until,
+      committed_at, created_by, projection), guard
+  WHERE guard.ok),
 version AS (
   INSERT INTO core.version (scope_key, ledger_seq, object_id, kind, version_seq, version_id, metadata)
-  SELECT k.* FROM unnest($7::bigint[], $8::bigint[], $9::text[], $10::"char"[], $11::integer[], $12::text[],
-    $13::bytea[]) AS k, guard WHERE guard.ok),
+  SELECT scope_key, ledger_seq, object_id, kind, version_seq, version_id, convert_to(metadata, 'UTF8') FROM made),
 private AS (
   INSERT INTO core.version_private (scope_key, ledger_seq, operation_hash, salt, content, private)
-  SELECT k.* FROM unnest($14::bigint[], $15::bigint[], $16::bytea[], $17::bytea[], $18::bytea[], $19::bytea[]) AS k,
-  guard WHERE guard.ok),
+  SELECT scope_key, ledger_seq, decode(operation_hash, 'hex'), decode(salt, 'hex'), convert_to(content, 'UTF8'),
+    convert_to(private, 'UTF8') FROM made),
 span AS (
   INSERT INTO core.version_span (scope_key, from_seq, to_seq, object_id, kind, version_seq, version_id, object_type,
     schema_id, lifecycle_state, availability_state, retention_state, validation_state, actor_id, provenance_id,
     observed_at, asserted_at, valid_from, valid_until, committed_at, created_by, content)
-  SELECT k.scope_key, k.from_seq, k.to_seq, k.object_id, k.kind, k.version_seq, k.version_id, k.object_type,
-    k.schema_id, k.lifecycle_state, k.availability_state, k.retention_state, k.validation_state, k.actor_id,
-    k.provenance_id, k.observed_at, k.asserted_at, k.valid_from, k.valid_until, k.committed_at, k.created_by,
-    k.content::jsonb
-  FROM unnest($20::bigint[], $21::bigint[], $22::bigint[], $23::text[], $24::"char"[], $25::integer[], $26::text[],
-    $27::text[], $28::text[], $29::text[], $30::text[], $31::text[], $32::text[], $33::text[], $34::text[],
-    $35::timestamptz[], $36::timestamptz[], $37::timestamptz[], $38::timestamptz[], $39::timestamptz[], $40::text[],
-    $41::text[]) AS k (scope_key, from_seq, to_seq, object_id, kind, version_seq, version_id, object_type, schema_id,
+  SELECT scope_key, ledger_seq, to_seq, object_id, kind, version_seq, version_id, object_type, schema_id,
     lifecycle_state, availability_state, retention_state, validation_state, actor_id, provenance_id, observed_at,
-    asserted_at, valid_from, valid_until, committed_at, created_by, content), guard
-  WHERE guard.ok AND (SELECT count(*) FROM closed) >= 0),
+    asserted_at, valid_from, valid_until, committed_at, created_by, coalesce(projection, content)::jsonb
+  FROM made WHERE (SELECT count(*) FROM closed) >= 0),
+entry AS MATERIALIZED (
+  SELECT k.scope_key, k.sequence, k.event_id, k.event_type, k.subject_id, k.recorded_at,
+    convert_to(k.event, 'UTF8') AS event, decode(k.entry_hash, 'hex') AS entry_hash
+  FROM unnest(
+      string_to_array($34, chr(31), chr(30))::bigint[], string_to_array($35, chr(31), chr(30))::bigint[],
+      string_to_array($36, chr(31), chr(30)), string_to_array($37, chr(31), chr(30)),
+      string_to_array($38, chr(31), chr(30)), string_to_array($39, chr(31), chr(30))::timestamptz[],
+      string_to_array($40, chr(31), chr(30)), string_to_array($41, chr(31), chr(30)))
+    AS k (
+      scope_key, sequence, event_id, event_type, subject_id, recorded_at, event, entry_hash), guard
+  WHERE guard.ok),
 ledger AS (
   INSERT INTO core.ledger (scope_key, sequence, event_id, event_type, subject_id, recorded_at, event, entry_hash)
-  SELECT k.* FROM unnest($45::bigint[], $46::bigint[], $47::text[], $48::text[], $49::text[], $50::timestamptz[],
-    $51::bytea[], $52::bytea[]) AS k, guard WHERE guard.ok),
+  SELECT * FROM entry),
 outbox AS (
   INSERT INTO relay.outbox (partition, scope_key, sequence, event_id, ledger_epoch, subject, message)
-  SELECT k.* FROM unnest($53::smallint[], $54::bigint[], $55::bigint[], $56::text[], $57::integer[], $58::text[],
-    $59::bytea[]) AS k, guard WHERE guard.ok),
+  SELECT s.partition, e.scope_key, e.sequence, e.event_id, h.ledger_epoch,
+    'pamspec.ledger.' || s.partition || '.' || s.tenant_token || '.' || s.scope_token || '.' || e.event_type, e.event
+  FROM entry e JOIN head h USING (scope_key) JOIN core.scope s USING (scope_key)
+  ORDER BY e.scope_key, e.sequence),
 record AS (
   INSERT INTO core.operation_record (scope_key, operation_hash, key_hash, operation, operation_id, actor_id, state,
     salt, fingerprint, status, ledger_seq, last_seq, answer, created_at)
-  SELECT k.* FROM unnest($60::bigint[], $61::bytea[], $62::bytea[], $63::text[], $64::text[], $65::text[],
-    $66::"char"[], $67::bytea[], $68::bytea[], $69::smallint[], $70::bigint[], $71::bigint[], $72::bytea[],
-    $73::timestamptz[]) AS k, guard WHERE guard.ok),
+  SELECT k.scope_key, decode(k.operation_hash, 'hex'), decode(k.key_hash, 'hex'), k.operation, k.operation_id,
+    k.actor_id, k.state, decode(k.salt, 'hex'), decode(k.fingerprint, 'hex'), k.status, k.ledger_seq, k.last_seq,
+    convert_to(k.answer, 'UTF8'), k.created_at
+  FROM unnest(
+      string_to_array($42, chr(31), chr(30))::bigint[], string_to_array($43, chr(31), chr(30)),
+      string_to_array($44, chr(31), chr(30)), string_to_array($45, chr(31), chr(30)),
+      string_to_array($46, chr(31), chr(30)), string_to_array($47, chr(31), chr(30)),
+      string_to_array($48, chr(31), chr(30))::"char"[], string_to_array($49, chr(31), chr(30)),
+      string_to_array($50, chr(31), chr(30)), string_to_array($51, chr(31), chr(30))::smallint[],
+      string_to_array($52, chr(31), chr(30))::bigint[], string_to_array($53, chr(31), chr(30))::bigint[],
+      string_to_array($54, chr(31), chr(30)), string_to_array($55, chr(31), chr(30))::timestamptz[])
+    AS k (
+      scope_key, operation_hash, key_hash, operation, operation_id, actor_id, state, salt, fingerprint, status,
+      ledger_seq, last_seq, answer, created_at), guard
+  WHERE guard.ok),
 source AS (
   INSERT INTO core.source_event (scope_key, source_hash, operation_hash, salt, fingerprint)
-  SELECT k.* FROM unnest($74::bigint[], $75::bytea[], $76::bytea[], $77::bytea[], $78::bytea[]) AS k,
-  guard WHERE guard.ok)
+  SELECT k.scope_key, decode(k.source_hash, 'hex'), decode(k.operation_hash, 'hex'), decode(k.salt, 'hex'),
+    decode(k.fingerprint, 'hex')
+  FROM unnest(
+      string_to_array($56, chr(31), chr(30))::bigint[], string_to_array($57, chr(31), chr(30)),
+      string_to_array($58, chr(31), chr(30)), string_to_array($59, chr(31), chr(30)),
+      string_to_array($60, chr(31), chr(30)))
+    AS k (
+      scope_key, source_hash, operation_hash, salt, fingerprint), guard
+  WHERE guard.ok)
 SELECT ok FROM guard
 """
 

@@ -112,7 +112,7 @@ async def _transaction(
     decider = Decider(states, rows, at, ENTROPY)
     answers = [(work, decider.decide(work)) for work in mine]
     await _write(conn, states, rows)
-    return Committed(answers, left_out, {row[0] for row in rows.outbox})
+    return Committed(answers, left_out, rows.partitions)
 
 
 async def _refresh(
@@ -132,12 +132,11 @@ async def _refresh(
 
 async def _write(conn: Connection, states: dict[int, ScopeState], rows: Rows) -> None:
     """One statement for everything; AuthorizationMoved when a tenant's epoch is not that of the prefetch."""
-    touched = {row[0] for row in rows.ledger} | {row[0] for row in rows.records.values()}
-    if not touched:
+    if not rows.touched:
         return
     if rows.erasures:
         await queries.erase(conn, rows.erasures)
-    heads = [states[key] for key in sorted(touched)]
+    heads = [states[key] for key in sorted(rows.touched)]
     tenants = {state.ref.tenant_id: state.tenant_epoch for state in heads}
     if not await queries.write(conn, tenants, heads, rows):
         raise AuthorizationMoved

@@ -46,7 +46,6 @@ from pamspec_write.model.versions import (
 TIME_FIELDS = ("observed_at", "asserted_at", "valid_from", "valid_until")
 _STATUS = {"create": 201}
 _COMPANION_EVENT = {"tool_invocation": "tool_invoked", "tool_result": "tool_completed"}
-_CARRIED = ("observed_at", "asserted_at", "valid_from", "valid_until")
 
 
 class Decider:
@@ -72,7 +71,8 @@ class Decider:
                 return again(state, source, own_retry=command.attempts > 0)
         except PamspecError as error:
             return refusal(error, command.operation_id)
-        now = max(self._at, state.last_at + MICROSECOND)
+        at = max(self._at, state.last_at + MICROSECOND)
+        now = wire(at)
         try:
             answer = _DECISIONS[command.operation](self, state, command, now)
         except PamspecError as error:
@@ -80,7 +80,7 @@ class Decider:
             if is_stored(error):
                 remember(state, self._rows, command, answer, salt=self._entropy.salt(), now=now)
             return answer
-        state.last_at = now
+        state.last_at = at
         return answer
 
     def _batch(self, batch: BatchCommand) -> Answer:
@@ -126,7 +126,7 @@ class Decider:
 
     def _remember_batch(self, batch: BatchCommand, answer: Answer) -> None:
         home = self._states[batch.scope.scope_key]
-        now = max(self._at, home.last_at)
+        now = wire(max(self._at, home.last_at))
         remember(home, self._rows, batch, answer, salt=self._entropy.salt(), now=now)
 
     def _joined(self, batch: BatchCommand, results: list[Answer]) -> Answer:
@@ -135,7 +135,7 @@ class Decider:
         body += b",".join(result.body for result in results) + b"]}"
         return Answer(200, body, positions(home, home.last_seq))
 
-    def create(self, state: ScopeState, command: Command, now: datetime) -> Answer:
+    def create(self, state: ScopeState, command: Command, now: str) -> Answer:
         """P104-P108: a first version, and object_created."""
         request = command.request
         assert isinstance(request, Create)
@@ -157,7 +157,7 @@ class Decider:
                 "retention_state": request.retention_state,
                 "validation_state": request.validation_state,
             },
-            times={name: value for name in TIME_FIELDS if (value := getattr(request, name)) is not None},
+            times={name: wire(value) for name in TIME_FIELDS if (value := getattr(request, name)) is not None},
             content=command.content,
             projection=command.projection,
             provenance={},
@@ -173,7 +173,7 @@ class Decider:
         companion = _COMPANION_EVENT.get(request.object_type)
         return self._finish(state, command, made, "object_created", now, companion=companion)
 
-    def update(self, state: ScopeState, command: Command, now: datetime) -> Answer:
+    def update(self, state: ScopeState, command: Command, now: str) -> Answer:
         """P112-P114: a new version after the expected one."""
         request = command.request
         assert isinstance(request, Update)
@@ -190,14 +190,14 @@ class Decider:
         for name in TIME_FIELDS:
             value = getattr(request, name)
             if value is not None:
-                draft.times[name] = value
+                draft.times[name] = wire(value)
         assert command.provenance is not None
         self._account(draft, command, command.provenance, now)
         made = make_version(state, self._rows, draft, now, self._entropy)
         event = "provenance_updated" if provenance_only else "object_updated"
         return self._finish(state, command, made, event, now)
 
-    def transition(self, state: ScopeState, command: Command, now: datetime) -> Answer:
+    def transition(self, state: ScopeState, command: Command, now: str) -> Answer:
         """P115-P117: one dimension moves along its table; deletion runs as Delete (S21)."""
         request = command.request
         assert isinstance(request, Transition)
@@ -220,7 +220,7 @@ class Decider:
         moved = {"dimension": dimension, "from": current, "to": target}
         return self._finish(state, command, made, f"{dimension}_transitioned", now, facts=moved)
 
-    def delete(self, state: ScopeState, command: Command, now: datetime) -> Answer:
+    def delete(self, state: ScopeState, command: Command, now: str) -> Answer:
         """P142: a final tombstone; content, provenance and salts of every earlier version go at once."""
         request = command.request
         assert isinstance(request, Delete | Transition)
@@ -236,7 +236,7 @@ class Decider:
         erased = [{"from_sequence": 1, "to_sequence": head.version_seq}]
         return self._finish(state, command, made, "object_deleted", now, facts={"erased": erased}, erasing=True)
 
-    def record_event(self, state: ScopeState, command: Command, now: datetime) -> Answer:
+    def record_event(self, state: ScopeState, command: Command, now: str) -> Answer:
         """P70: an entry that tells of no version."""
         request = command.request
         assert isinstance(request, RecordEvent)
@@ -266,11 +266,11 @@ class Decider:
         return answer
 
     def _account(
-        self, draft: Draft, command: Command, provenance: Provenance, now: datetime, policy_basis: str | None = None
+        self, draft: Draft, command: Command, provenance: Provenance, now: str, policy_basis: str | None = None
     ) -> None:
         """Complete a draft's provenance and private half."""
         provenance_id = provenance.provenance_id or self._entropy.mint("prov")
-        draft.provenance = provenance_document(provenance, command.actor, provenance_id, wire(now))
+        draft.provenance = provenance_document(provenance, command.actor, provenance_id, now)
         run = command.request.evaluation_run_id
         if run is not None:
             draft.provenance.setdefault("evidence_refs", []).append(f"evaluation-run:{run}")
@@ -286,7 +286,7 @@ class Decider:
         command: Command,
         made: Made,
         event_type: str,
-        now: datetime,
+        now: str,
         *,
         facts: Document | None = None,
         companion: str | None = None,
@@ -313,14 +313,15 @@ class Decider:
                     version_id=head.version_id,
                 )
         body = version_answer(
-            head.metadata,
-            head.content,
-            head.private,
+            object_id=head.object_id,
+            version_id=head.version_id,
+            scope_id=state.ref.scope_id,
+            sequence=head.version_seq,
+            ledger_sequence=last.sequence,
             event_id=event_id,
             operation_id=command.operation_id,
-            ledger_sequence=last.sequence,
-            erasing=erasing,
             envelope=made.envelope,
+            erasing=erasing,
         )
         answer = Answer(_STATUS.get(command.operation, 200), body, positions(state, last.sequence))
         salt = self._entropy.salt()
@@ -371,7 +372,7 @@ def _following(head: Head, command: Command) -> Draft:
         object_type=head.object_type,
         schema_id=head.schema_id,
         states=head.states(),
-        times={name: datetime.fromisoformat(stored[name]) for name in _CARRIED if name in stored},
+        times={name: stored[name] for name in TIME_FIELDS if name in stored},
         content=head.content,
         projection=carried_projection(head.content),
         provenance={},

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hmac
-from datetime import datetime
 
 import orjson
 
@@ -23,7 +22,7 @@ from pamspec_common.errors import (
 from pamspec_common.strict_json import Fragment, dumps
 from pamspec_write.model.commands import BatchCommand, Command, fingerprint
 from pamspec_write.model.facts import Record, ScopeState, SourceRecord
-from pamspec_write.model.rows import Rows
+from pamspec_write.model.rows import NULL, Rows, hex_or_null, text_or_null
 
 COMMITTED, FAILED, ABANDONED = "c", "f", "a"
 
@@ -80,13 +79,16 @@ def outcome(state: ScopeState, record: Record) -> Answer:
     if record.stored is not None or record.ledger_seq is None:
         return Answer(record.status, record.stored or b"{}", positions(state, record.last_seq))
     _check_not_erased(record)
+    stored = orjson.loads(record.metadata or b"{}")
     body = version_answer(
-        record.metadata or b"{}",
-        record.content,
-        record.private,
+        object_id=stored["object_id"],
+        version_id=stored["version_id"],
+        scope_id=stored["scope_id"],
+        sequence=stored["sequence"],
+        ledger_sequence=record.ledger_seq if record.last_seq is None else record.last_seq,
         event_id=record.event_id or "",
         operation_id=record.operation_id,
-        ledger_sequence=record.ledger_seq if record.last_seq is None else record.last_seq,
+        envelope=envelope_bytes(record.metadata or b"{}", record.content, record.private),
         erasing=record.operation == "delete",
     )
     return Answer(record.status, body, positions(state, record.last_seq))
@@ -110,27 +112,27 @@ def positions(state: ScopeState, last_seq: int | None) -> dict[str, str]:
 
 
 def version_answer(
-    metadata: bytes,
-    content: bytes | None,
-    private: bytes | None,
     *,
+    object_id: str,
+    version_id: str,
+    scope_id: str,
+    sequence: int,
+    ledger_sequence: int,
     event_id: str,
     operation_id: str,
-    ledger_sequence: int,
-    erasing: bool = False,
-    envelope: bytes | None = None,
+    envelope: bytes,
+    erasing: bool,
 ) -> bytes:
     """The body of a write that made a version (api.md: create, update, transition, delete)."""
-    stored = orjson.loads(metadata)
     document = {
-        "object_id": stored["object_id"],
-        "version_id": stored["version_id"],
-        "scope_id": stored["scope_id"],
-        "sequence": stored["sequence"],
+        "object_id": object_id,
+        "version_id": version_id,
+        "scope_id": scope_id,
+        "sequence": sequence,
         "ledger_sequence": ledger_sequence,
         "event_id": event_id,
         "operation_id": operation_id,
-        "envelope": Fragment(envelope or envelope_bytes(metadata, content, private)),
+        "envelope": Fragment(envelope),
     }
     if erasing:
         document["erasure_id"] = erasure_id(event_id)
@@ -169,7 +171,7 @@ def remember(
     answer: Answer,
     *,
     salt: bytes,
-    now: datetime,
+    now: str,
     ledger_seq: int | None = None,
     event_id: str | None = None,
 ) -> None:
@@ -197,23 +199,33 @@ def remember(
     state.records[record.operation_hash] = record
     if work.key_hash is not None:
         state.keys[work.key_hash] = record.operation_hash
-    rows.records[record.operation_hash] = [
-        state.ref.scope_key,
-        record.operation_hash,
-        work.key_hash,
+    scope_key = state.ref.scope_key
+    rows.touched.add(scope_key)
+    rows.records[scope_key, record.operation_hash] = [
+        str(scope_key),
+        record.operation_hash.hex(),
+        hex_or_null(work.key_hash),
         operation,
         record.operation_id,
         work.actor_id,
-        record.state.encode(),
-        salt,
-        print_,
-        answer.status,
-        ledger_seq,
-        record.last_seq,
-        stored,
+        record.state,
+        salt.hex(),
+        hex_or_null(print_),
+        str(answer.status),
+        NULL if ledger_seq is None else str(ledger_seq),
+        last or NULL,
+        text_or_null(stored),
         now,
     ]
     if isinstance(work, Command) and committed and work.source_hash is not None and work.source_payload is not None:
         source = SourceRecord(record.operation_hash, salt, fingerprint(salt, work.source_payload))
         state.sources[work.source_hash] = source
-        rows.sources.append([state.ref.scope_key, work.source_hash, source.operation_hash, salt, source.fingerprint])
+        rows.sources.append(
+            [
+                str(scope_key),
+                work.source_hash.hex(),
+                source.operation_hash.hex(),
+                salt.hex(),
+                hex_or_null(source.fingerprint),
+            ]
+        )

@@ -1,28 +1,31 @@
-"""The rows that one transaction will write, one list per table.
+"""The rows that one transaction will write, one list per table, every value in the text form that it travels in.
+
+A column travels as one text, its values joined by SEPARATOR: the driver spends 0.7 microseconds on every element of an
+array, and nothing on a text. No value can hold the separator or the mark for null: ids, types and names are checked
+against patterns without control characters, JSON escapes them, bytes travel as hexadecimal.
 
 An atomic batch decides into rows of its own, which `absorb` adds only when all of it succeeded.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import Any
 
-HEAD_SEQ = 9223372036854775807
+SEPARATOR = "\x1f"
+NULL = "\x1e"
+HEAD_SEQ = "9223372036854775807"
 
-Row = list[Any]
+Row = list[str]
 
-VERSION_WIDTH = 7
-PRIVATE_WIDTH = 6
-SPAN_WIDTH = 22
-CLOSING_WIDTH = 3
+VERSION_WIDTH = 27
 LEDGER_WIDTH = 8
-OUTBOX_WIDTH = 7
 RECORD_WIDTH = 14
 SOURCE_WIDTH = 5
+CLOSING_WIDTH = 3
 
-PRIVATE_SALT, PRIVATE_CONTENT, PRIVATE_DOCUMENT = 3, 4, 5
-SPAN_TO, SPAN_CONTENT = 2, 21
+VERSION_OBJECT, VERSION_TO = 3, 2
+VERSION_OPERATION, VERSION_SALT, VERSION_CONTENT, VERSION_PRIVATE, VERSION_PROJECTION = 8, 9, 10, 11, 26
 RECORD_SALT, RECORD_FINGERPRINT = 7, 8
 
 
@@ -30,37 +33,36 @@ RECORD_SALT, RECORD_FINGERPRINT = 7, 8
 class Rows:
     """Everything that one transaction writes, but the scopes' heads."""
 
-    versions: list[Row] = field(default_factory=list)
-    privates: dict[tuple[int, int], Row] = field(default_factory=dict)
-    spans: dict[tuple[int, int], Row] = field(default_factory=dict)
-    closings: list[Row] = field(default_factory=list)
+    versions: dict[tuple[int, int], Row] = field(default_factory=dict)
+    closings: list[tuple[int, int, int]] = field(default_factory=list)
     ledger: list[Row] = field(default_factory=list)
-    outbox: list[Row] = field(default_factory=list)
-    records: dict[bytes, Row] = field(default_factory=dict)
+    records: dict[tuple[int, bytes], Row] = field(default_factory=dict)
     sources: list[Row] = field(default_factory=list)
     erasures: list[tuple[int, str, int]] = field(default_factory=list)
     """(scope_key, object_id, before): the object's versions before that ledger sequence lose what is erasable."""
+    touched: set[int] = field(default_factory=set)
+    """The scopes that have a row here."""
+    partitions: set[int] = field(default_factory=set)
+    """The partitions whose relay has something to send."""
 
     def end_span(self, scope_key: int, from_seq: int, to_seq: int) -> None:
         """The version that began at `from_seq` is the head no longer."""
-        span = self.spans.get((scope_key, from_seq))
-        if span is None:
-            self.closings.append([scope_key, from_seq, to_seq])
+        version = self.versions.get((scope_key, from_seq))
+        if version is None:
+            self.closings.append((scope_key, from_seq, to_seq))
         else:
-            span[SPAN_TO] = to_seq
+            version[VERSION_TO] = str(to_seq)
 
     def erase_before(self, scope_key: int, object_id: str, before: int) -> None:
         """Erase an object's earlier versions, those of this batch included."""
         self.erasures.append((scope_key, object_id, before))
-        for version in self.versions:
-            sequence = version[1]
-            if version[0] == scope_key and version[2] == object_id and sequence < before:
-                private = self.privates[scope_key, sequence]
-                private[PRIVATE_SALT] = private[PRIVATE_CONTENT] = private[PRIVATE_DOCUMENT] = None
-                self.spans[scope_key, sequence][SPAN_CONTENT] = None
-                record = self.records.get(private[2])
+        for (key, sequence), version in self.versions.items():
+            if key == scope_key and sequence < before and version[VERSION_OBJECT] == object_id:
+                for column in (VERSION_SALT, VERSION_CONTENT, VERSION_PRIVATE, VERSION_PROJECTION):
+                    version[column] = NULL
+                record = self.records.get((scope_key, bytes.fromhex(version[VERSION_OPERATION])))
                 if record is not None:
-                    record[RECORD_SALT] = record[RECORD_FINGERPRINT] = None
+                    record[RECORD_SALT] = record[RECORD_FINGERPRINT] = NULL
 
     def absorb(self, other: Rows) -> None:
         """Add the rows of an atomic batch that succeeded."""
@@ -68,27 +70,40 @@ class Rows:
             self.end_span(scope_key, from_seq, to_seq)
         for erasure in other.erasures:
             self.erase_before(*erasure)
-        self.versions += other.versions
-        self.privates |= other.privates
-        self.spans |= other.spans
+        self.versions |= other.versions
         self.ledger += other.ledger
-        self.outbox += other.outbox
         self.records |= other.records
         self.sources += other.sources
+        self.touched |= other.touched
+        self.partitions |= other.partitions
 
-    def arguments(self) -> list[list[Any]]:
-        """The column arrays of every table, in the order of queries.WRITE_SQL."""
-        tables: tuple[tuple[int, list[Row]], ...] = (
-            (VERSION_WIDTH, self.versions),
-            (PRIVATE_WIDTH, list(self.privates.values())),
-            (SPAN_WIDTH, list(self.spans.values())),
-            (CLOSING_WIDTH, self.closings),
-            (LEDGER_WIDTH, self.ledger),
-            (OUTBOX_WIDTH, self.outbox),
-            (RECORD_WIDTH, list(self.records.values())),
-            (SOURCE_WIDTH, self.sources),
-        )
-        columns: list[list[Any]] = []
-        for width, rows in tables:
-            columns += [list(column) for column in zip(*rows, strict=True)] if rows else [[] for _ in range(width)]
-        return columns
+    def arguments(self) -> list[str]:
+        """The columns of every table, in the order of queries.WRITE_SQL."""
+        closings = [[str(value) for value in closing] for closing in self.closings]
+        return [
+            *_columns(VERSION_WIDTH, self.versions.values()),
+            *_columns(LEDGER_WIDTH, self.ledger),
+            *_columns(RECORD_WIDTH, self.records.values()),
+            *_columns(SOURCE_WIDTH, self.sources),
+            *_columns(CLOSING_WIDTH, closings),
+        ]
+
+
+def _columns(width: int, rows: Iterable[Row]) -> list[str]:
+    columns = [SEPARATOR.join(column) for column in zip(*rows, strict=True)]
+    return columns or [""] * width
+
+
+def or_null(value: str | None) -> str:
+    """The text of a value that may be missing."""
+    return NULL if value is None else value
+
+
+def hex_or_null(value: bytes | None) -> str:
+    """The hexadecimal text of bytes that may be missing."""
+    return NULL if value is None else value.hex()
+
+
+def text_or_null(value: bytes | None) -> str:
+    """The text of UTF-8 bytes that may be missing."""
+    return NULL if value is None else value.decode()

@@ -6,17 +6,15 @@ Every byte form is made once here: the event bytes are hashed, stored and publis
 from __future__ import annotations
 
 from dataclasses import dataclass
-from datetime import datetime
 from typing import Any
 
-from pamspec_common.bus import ledger_subject
-from pamspec_common.envelope import SPEC_VERSION, envelope_bytes
+from pamspec_common.envelope import SPEC_VERSION, TOMBSTONE
 from pamspec_common.instants import wire
 from pamspec_common.ledger import entry_hash, keyed_digest, version_digest
-from pamspec_common.strict_json import dumps
+from pamspec_common.strict_json import Fragment, dumps
 from pamspec_write.documents import Actor, Provenance, plain
 from pamspec_write.model.facts import Document, Head, Located, ScopeState
-from pamspec_write.model.rows import HEAD_SEQ, Rows
+from pamspec_write.model.rows import HEAD_SEQ, NULL, Rows, or_null, text_or_null
 
 _ID_FIELDS = ("actor_id", "actor_kind", "on_behalf_of_actor_id", "delegation_id")
 _PROVENANCE_TEXTS = ("source_ref", "evidence_refs", "transformation_parent", "source_confidence", "integrity_ref")
@@ -39,7 +37,7 @@ class Draft:
     object_type: str
     schema_id: str | None
     states: dict[str, str]
-    times: dict[str, datetime]
+    times: dict[str, str]
     content: bytes | None
     projection: str | None
     """The text of a jsonb projection where the content itself cannot be one; None: the content serves."""
@@ -94,42 +92,39 @@ def provenance_document(provenance: Provenance, actor: Actor, provenance_id: str
     return document
 
 
-def make_version(state: ScopeState, rows: Rows, draft: Draft, now: datetime, entropy: Entropy) -> Made:
-    """Add a version's rows; its event is added by `add_event` right after, at the next sequence."""
+def make_version(state: ScopeState, rows: Rows, draft: Draft, now: str, entropy: Entropy) -> Made:
+    """Add a version's row; its event is added by `add_event` right after, at the next sequence.
+
+    `now` is the commit time in the wire form.
+    """
     sequence = state.last_seq + 1
-    at = wire(now)
     previous = draft.previous
     version_id: str = entropy.mint("ver")
     salt: bytes = entropy.salt()
     version_seq = 1 if previous is None else previous.version_seq + 1
     ids = actor_ids(draft.actor)
-    private = dumps(draft.private)
-    metadata_document: Document = {
+    public: Document = {
         "spec_version": SPEC_VERSION,
         "object_id": draft.object_id,
         "version_id": version_id,
         "scope_id": state.ref.scope_id,
         "object_type": draft.object_type,
         **draft.states,
-        **{name: wire(value) for name, value in draft.times.items()},
-        "committed_at": at,
-        "recorded_at": at,
+        **draft.times,
+        **draft.extra,
+        "committed_at": now,
+        "recorded_at": now,
         "sequence": version_seq,
         "actor": ids,
-        "provenance": {
-            "provenance_id": draft.provenance["provenance_id"],
-            "actor": ids,
-            "activity": "erased",
-            "recorded_at": draft.provenance["recorded_at"],
-        },
-        "private_digest": keyed_digest(salt, "private", private),
-        **draft.extra,
     }
     if draft.schema_id is not None:
-        metadata_document["schema_id"] = draft.schema_id
-    if draft.content is not None:
-        metadata_document["content_digest"] = keyed_digest(salt, "content", draft.content)
-    metadata = dumps(metadata_document)
+        public["schema_id"] = draft.schema_id
+    private = dumps(draft.private)
+    metadata = dumps(
+        {**public, "provenance": _remaining(draft.provenance, ids), **_digests(salt, draft.content, private)}
+    )
+    shown = {**public, **draft.private, "canonical_content": Fragment(draft.content or TOMBSTONE)}
+    shown.pop("note", None)
     head = Head(
         object_id=draft.object_id,
         kind=draft.kind,
@@ -144,47 +139,62 @@ def make_version(state: ScopeState, rows: Rows, draft: Draft, now: datetime, ent
         private=private,
         **draft.states,
     )
-    _add_rows(state, rows, draft, head, salt, now)
+    rows.versions[state.ref.scope_key, sequence] = _row(state, draft, head, salt, now)
+    if previous is not None:
+        rows.end_span(state.ref.scope_key, previous.ledger_seq, sequence)
     state.heads[draft.object_id] = head
     state.made[sequence] = draft.object_id
-    return Made(head, envelope_bytes(metadata, draft.content, private), version_digest(metadata))
+    return Made(head, dumps(shown), version_digest(metadata))
 
 
-def _add_rows(state: ScopeState, rows: Rows, draft: Draft, head: Head, salt: bytes, now: datetime) -> None:
-    key, sequence, times = state.ref.scope_key, head.ledger_seq, draft.times
-    rows.versions.append(
-        [key, sequence, head.object_id, head.kind.encode(), head.version_seq, head.version_id, head.metadata]
-    )
-    rows.privates[key, sequence] = [key, sequence, draft.operation_hash, salt, head.content, head.private]
-    projection = draft.projection
-    if projection is None and head.content is not None:
-        projection = head.content.decode()
-    rows.spans[key, sequence] = [
-        key,
-        sequence,
+def _remaining(provenance: Document, actor: dict[str, str]) -> Document:
+    """What an erasure leaves of a provenance (S21, decisions 17)."""
+    return {
+        "provenance_id": provenance["provenance_id"],
+        "actor": actor,
+        "activity": "erased",
+        "recorded_at": provenance["recorded_at"],
+    }
+
+
+def _digests(salt: bytes, content: bytes | None, private: bytes) -> Document:
+    found = {"private_digest": keyed_digest(salt, "private", private)}
+    if content is not None:
+        found["content_digest"] = keyed_digest(salt, "content", content)
+    return found
+
+
+def _row(state: ScopeState, draft: Draft, head: Head, salt: bytes, now: str) -> list[str]:
+    times = draft.times
+    return [
+        str(state.ref.scope_key),
+        str(head.ledger_seq),
         HEAD_SEQ,
         head.object_id,
-        head.kind.encode(),
-        head.version_seq,
+        head.kind,
+        str(head.version_seq),
         head.version_id,
+        head.metadata.decode(),
+        draft.operation_hash.hex(),
+        salt.hex(),
+        text_or_null(head.content),
+        text_or_null(head.private),
         head.object_type,
-        head.schema_id,
+        or_null(head.schema_id),
         head.lifecycle_state,
         head.availability_state,
         head.retention_state,
         head.validation_state,
         draft.actor.actor_id,
         draft.provenance["provenance_id"],
-        times.get("observed_at"),
-        times.get("asserted_at"),
-        times.get("valid_from"),
-        times.get("valid_until"),
+        times.get("observed_at", NULL),
+        times.get("asserted_at", NULL),
+        times.get("valid_from", NULL),
+        times.get("valid_until", NULL),
         now,
         head.created_by,
-        projection,
+        or_null(draft.projection),
     ]
-    if draft.previous is not None:
-        rows.end_span(key, draft.previous.ledger_seq, sequence)
 
 
 def version_facts(head: Head, digest: str) -> Document:
@@ -208,13 +218,16 @@ def add_event(
     actor: Actor,
     operation_id: str,
     payload: Document,
-    now: datetime,
+    now: str,
     event_id: str,
     object_id: str | None = None,
     version_id: str | None = None,
     subject_id: str | None = None,
 ) -> Located:
-    """Append an entry to the ledger and the outbox; the chain and the scope's head advance with it."""
+    """Append an entry to the ledger; the chain and the scope's head advance with it.
+
+    The outbox row is made of the ledger row by the statement that writes both.
+    """
     ref = state.ref
     sequence = state.last_seq + 1
     document: Document = {
@@ -222,7 +235,7 @@ def add_event(
         "operation_id": operation_id,
         "scope_id": ref.scope_id,
         "event_type": event_type,
-        "recorded_at": wire(now),
+        "recorded_at": now,
         "sequence": sequence,
         "actor": actor_ids(actor),
         "payload": payload,
@@ -235,8 +248,17 @@ def add_event(
     state.last_hash = entry_hash(state.last_hash, event)
     state.last_seq = sequence
     rows.ledger.append(
-        [ref.scope_key, sequence, event_id, event_type, subject_id or object_id, now, event, state.last_hash]
+        [
+            str(ref.scope_key),
+            str(sequence),
+            event_id,
+            event_type,
+            or_null(subject_id or object_id),
+            now,
+            event.decode(),
+            state.last_hash.hex(),
+        ]
     )
-    subject = ledger_subject(ref.partition, ref.tenant_token, ref.scope_token, event_type)
-    rows.outbox.append([ref.partition, ref.scope_key, sequence, event_id, state.ledger_epoch, subject, event])
+    rows.touched.add(ref.scope_key)
+    rows.partitions.add(ref.partition)
     return Located(event_id, sequence)
