@@ -29,6 +29,9 @@ Text = Annotated[str, msgspec.Meta(min_length=1, max_length=4096)]
 Score = Annotated[float, msgspec.Meta(ge=0, le=1)]
 WaitMs = Annotated[int, msgspec.Meta(ge=0, le=30_000)]
 
+MaybeRaw = msgspec.Raw | msgspec.UnsetType
+"""A part that is decoded by itself; `Raw | None` would decode nothing but null."""
+
 STANDARD_TYPES = frozenset(
     [
         "claim",
@@ -120,7 +123,7 @@ class Common(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     scope_id: Id
     operation_id: Id | None = None
     idempotency_key: Key | None = None
-    actor: msgspec.Raw | None = None
+    actor: MaybeRaw = msgspec.UNSET
     min_sequence: Annotated[int, msgspec.Meta(ge=0)] | None = None
     wait_ms: WaitMs = 0
     ledger_epoch: Annotated[int, msgspec.Meta(ge=1)] | None = None
@@ -142,8 +145,8 @@ class Create(Common, kw_only=True):
     asserted_at: Instant | None = None
     valid_from: Instant | None = None
     valid_until: Instant | None = None
-    integrity: msgspec.Raw | None = None
-    quality_signals: msgspec.Raw | None = None
+    integrity: MaybeRaw = msgspec.UNSET
+    quality_signals: MaybeRaw = msgspec.UNSET
     relationship_refs: list[Id] | None = None
     source_event: SourceEvent | None = None
     expected_absent: bool = False
@@ -153,14 +156,14 @@ class Update(Common, kw_only=True):
     object_id: Id
     expected_version_id: Id
     provenance: msgspec.Raw
-    canonical_content: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
+    canonical_content: MaybeRaw = msgspec.UNSET
     schema_id: Text | None = None
     observed_at: Instant | None = None
     asserted_at: Instant | None = None
     valid_from: Instant | None = None
     valid_until: Instant | None = None
-    integrity: msgspec.Raw | None = None
-    quality_signals: msgspec.Raw | None = None
+    integrity: MaybeRaw = msgspec.UNSET
+    quality_signals: MaybeRaw = msgspec.UNSET
     relationship_refs: list[Id] | None = None
     source_event: SourceEvent | None = None
     restore_version_id: Id | None = None
@@ -173,8 +176,8 @@ class Transition(Common, kw_only=True):
     policy_basis: NonEmpty
     object_id: Id | None = None
     relationship_id: Id | None = None
-    provenance: msgspec.Raw | None = None
-    canonical_content: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
+    provenance: MaybeRaw = msgspec.UNSET
+    canonical_content: MaybeRaw = msgspec.UNSET
 
 
 class Delete(Common, kw_only=True):
@@ -182,7 +185,7 @@ class Delete(Common, kw_only=True):
     policy_basis: NonEmpty
     object_id: Id | None = None
     relationship_id: Id | None = None
-    provenance: msgspec.Raw | None = None
+    provenance: MaybeRaw = msgspec.UNSET
 
 
 class RecordEvent(Common, kw_only=True):
@@ -204,7 +207,7 @@ class GetOperation(Common, kw_only=True):
 
 
 class CreateScope(Common, kw_only=True):
-    scope_kind: Text
+    scope_kind: Text = "workspace"
     parent_scope_id: Id | None = None
     policy: dict[str, Any] | None = None
 

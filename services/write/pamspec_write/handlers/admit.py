@@ -122,7 +122,7 @@ def repeatable(operation: str, document: dict[str, Any]) -> bytes:
 
 
 def _actor(principal: Principal, request: Common, document: dict[str, Any]) -> tuple[Actor, str | None]:
-    asserted = None if request.actor is None else decode(Actor, request.actor, InvalidRequest, "actor")
+    asserted = None if request.actor is msgspec.UNSET else decode(Actor, request.actor, InvalidRequest, "actor")
     _, authenticated_as = acting_actor(principal, None if asserted is None else document["actor"])
     if asserted is None:
         return Actor(principal.actor_id, principal.actor_kind), None
@@ -147,10 +147,10 @@ def _fill(command: Command, document: dict[str, Any]) -> None:
     if isinstance(request, RecordEvent):
         return
     raw = request.provenance
-    if raw is not None:
+    if raw is not msgspec.UNSET:
         command.provenance = _provenance(command, decode(Provenance, raw, InvalidObject, "provenance"))
     content = getattr(request, "canonical_content", msgspec.UNSET)
-    if content is not msgspec.UNSET and content is not None:
+    if content is not msgspec.UNSET:
         command.content = _content(content)
         command.projection = projection(command.content, document["canonical_content"])
     if isinstance(request, Create | Update):
@@ -184,11 +184,11 @@ def _fill_object(command: Command, request: Create | Update, document: dict[str,
     command.object_id = request.object_id
     for name in TIME_FIELDS:
         setattr(request, name, utc(name, getattr(request, name)))
-    if request.quality_signals is not None:
+    if request.quality_signals is not msgspec.UNSET:
         command.quality_signals = plain(
             decode(QualitySignals, request.quality_signals, InvalidObject, "quality_signals")
         )
-    if request.integrity is not None:
+    if request.integrity is not msgspec.UNSET:
         command.integrity = plain(decode(Integrity, request.integrity, InvalidObject, "integrity"))
     if isinstance(request, Create):
         check_object_type(request.object_type, request.schema_id)
@@ -281,7 +281,7 @@ async def _item(
     request.operation_id = request.operation_id or operation_id
     if request.idempotency_key is None and batch.idempotency_key is not None:
         request.idempotency_key = f"{batch.idempotency_key}/{index}"
-    if request.actor is None and batch.actor is not None:
+    if request.actor is msgspec.UNSET and batch.actor is not msgspec.UNSET:
         request.actor, document["actor"] = batch.actor, strict_json.parse(bytes(batch.actor))
     scope = await resolve(principal, request.scope_id)
     authorize(principal, operation, scope.tenant_id)

@@ -67,7 +67,7 @@ class Writes:
         return await self._lanes.submit(batch)
 
     async def _create_scope(self, call: Call, document: dict[str, Any], principal: Principal) -> Answer:
-        return await self._scopes.create(document, call.body, principal)
+        return await self._scopes.create(call.body, principal)
 
     async def _get_operation(self, call: Call, document: dict[str, Any], principal: Principal) -> Answer:
         return await self._lookup.get_operation(document, call.body, principal)

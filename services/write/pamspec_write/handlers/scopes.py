@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import os
-from typing import Any
-
 import orjson
 
 from pamspec_common import ids, ledger, strict_json
@@ -45,15 +43,15 @@ class Scopes:
         self._known[principal.tenant_id, scope_id] = ref
         return ref
 
-    async def create(self, document: dict[str, Any], body: bytes, principal: Principal) -> Answer:
-        """Create a scope: 201; the same document again answers 200, another under the same id duplicate_operation."""
+    async def create(self, body: bytes, principal: Principal) -> Answer:
+        """Create a scope; the same document again is the same answer, another under its id duplicate_operation."""
         request = decode(CreateScope, body)
         authorize(principal, "create_scope", principal.tenant_id)
         if request.policy:
             raise InvalidRequest("A scope's policy is not offered yet; create the scope without it.")
-        described = {
-            name: document[name] for name in ("scope_id", "scope_kind", "parent_scope_id", "policy") if name in document
-        }
+        described = {"scope_id": request.scope_id, "scope_kind": request.scope_kind}
+        if request.parent_scope_id is not None:
+            described["parent_scope_id"] = request.parent_scope_id
         async with connection(self._pool, self._settings.pool_wait_ms) as conn:
             row = await conn.fetchrow(queries.NEXT_SCOPE_KEY_SQL)
             assert row is not None
@@ -73,7 +71,7 @@ class Scopes:
                 )
                 if inserted.endswith(" 1"):
                     await conn.execute(queries.INSERT_SCOPE_HEAD_SQL, key, ledger.genesis(ledger_id), now)
-                    return Answer(201, strict_json.dumps(described))
+                    return Answer(200, strict_json.dumps(described))
             stored = await conn.fetchrow(queries.RESOLVE_SCOPE_SQL, principal.tenant_id, request.scope_id)
         if stored is None or orjson.loads(stored["document"]) != described:
             raise DuplicateOperation("A scope of that id exists with another description; read it, or use another id.")

@@ -179,9 +179,16 @@ class Decider:
         assert isinstance(request, Update)
         head = _expected(state, command, request.expected_version_id, rules.check_changeable)
         draft = _following(head, command)
-        provenance_only = request.canonical_content is msgspec.UNSET and not any(
-            getattr(request, name) is not None
-            for name in (*TIME_FIELDS, "schema_id", "integrity", "quality_signals", "relationship_refs")
+        provenance_only = not any(
+            getattr(request, name) not in (None, msgspec.UNSET)
+            for name in (
+                *TIME_FIELDS,
+                "canonical_content",
+                "schema_id",
+                "integrity",
+                "quality_signals",
+                "relationship_refs",
+            )
         )
         if request.canonical_content is not msgspec.UNSET:
             draft.content, draft.projection = command.content, command.projection
