@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import logging
+
+import nats.errors
 from nats.aio.client import Client
 
 from pamspec_common import bus
@@ -16,6 +19,8 @@ from pamspec_write.handlers.operations import OPERATIONS, Writes
 from pamspec_write.handlers.outbox import OutboxBound
 from pamspec_write.handlers.scopes import Scopes
 from pamspec_write.settings import Settings
+
+_log = logging.getLogger(__name__)
 
 
 class _App:
@@ -59,8 +64,12 @@ class _App:
         await self.background.stopping.wait()
 
     async def _wake(self, partition: int) -> None:
+        """Hint to the relay; a lost hint costs its poll interval, so a bus in trouble is no matter here."""
         if self._bus is not None and self._bus.is_connected:
-            await self._bus.publish(bus.wake_subject(partition), b"")
+            try:
+                await self._bus.publish(bus.wake_subject(partition), b"")
+            except (nats.errors.Error, OSError) as error:
+                _log.info("wake-up not sent: %s", error, extra={"action": "wake_failed"})
 
     async def stop(self) -> None:
         if self._lanes is not None:
@@ -74,7 +83,7 @@ class _App:
     async def readiness(self) -> list[Part]:
         parts = [part for part in self.background.parts() if part.name != "outbox"]
         if self._outbox is not None and self._lanes is not None:
-            parts += [self._outbox.part(), Part("lanes", True, {"waiting": self._lanes.waiting})]
+            parts += [*self._outbox.parts(), Part("lanes", True, {"waiting": self._lanes.waiting})]
         return parts
 
 

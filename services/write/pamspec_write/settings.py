@@ -14,6 +14,8 @@ class Settings(CommonSettings):
     """Group commits that may be under way at once; commands of one scope always share a lane."""
     batch_limit: int = Field(default=256, ge=1, le=4096)
     """Commands of one group commit at most."""
+    batch_bytes: int = Field(default=8 * 1024 * 1024, ge=1)
+    """Bytes after which a group commit takes no further command."""
     queue_limit: int = Field(default=10_000, ge=1)
     """Commands that may wait in one process before service_unavailable."""
     outbox_limit: int = Field(default=1_000_000, ge=1)

@@ -20,7 +20,7 @@ from pamspec_common.calls import Answer, refusal
 from pamspec_common.errors import InternalError, PamspecError, ServiceUnavailable
 from pamspec_common.postgres import Pool
 from pamspec_write.handlers.commit import AuthorizationMoved, Committed, commit
-from pamspec_write.model.commands import Work, scopes_of
+from pamspec_write.model.commands import Work, scopes_of, size_of
 from pamspec_write.settings import Settings
 
 _log = logging.getLogger(__name__)
@@ -96,10 +96,20 @@ class Lanes:
         queue = self._queues[lane]
         try:
             while queue:
-                group = [queue.popleft() for _ in range(min(len(queue), self._settings.batch_limit))]
-                await self._group(group, wait=False)
+                await self._group(self._take(queue), wait=False)
         finally:
             self._running[lane] = None
+
+    def _take(self, queue: deque[Waiting]) -> list[Waiting]:
+        """What waits, up to the limits of a group; one piece of work always fits."""
+        group = [queue.popleft()]
+        size = size_of(group[0].work)
+        while queue and len(group) < self._settings.batch_limit:
+            size += size_of(queue[0].work)
+            if size > self._settings.batch_bytes:
+                break
+            group.append(queue.popleft())
+        return group
 
     async def _group(self, group: Sequence[Waiting], *, wait: bool) -> None:
         """Commit a group; what cannot be committed together is taken apart."""

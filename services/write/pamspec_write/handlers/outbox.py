@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import logging
+
 from pamspec_common import telemetry
+from pamspec_common.errors import ServiceUnavailable
 from pamspec_common.postgres import Pool, connection
 from pamspec_common.service import Background, Part
 from pamspec_write import queries
 from pamspec_write.settings import Settings
 
 SAMPLE_S = 1.0
+_log = logging.getLogger(__name__)
 
 
 class OutboxBound:
@@ -16,7 +20,7 @@ class OutboxBound:
 
     def __init__(self, pool: Pool, settings: Settings) -> None:
         self._pool, self._settings = pool, settings
-        self.depth, self.age_s = 0, 0.0
+        self.depth, self.age_s, self.reachable = 0, 0.0, True
 
     @property
     def full(self) -> bool:
@@ -35,10 +39,15 @@ class OutboxBound:
     async def watch(self, background: Background) -> None:
         """Sample until the service stops."""
         while not await background.pause(SAMPLE_S):
-            await self.sample()
-            background.recovered("outbox")
+            try:
+                await self.sample()
+                self.reachable = True
+            except ServiceUnavailable as error:
+                self.reachable = False
+                _log.warning("outbox not sampled: %s", error, extra={"action": "outbox_unknown"})
 
-    def part(self) -> Part:
-        """The readiness part: writes go on while the bus is away, up to the bound."""
+    def parts(self) -> list[Part]:
+        """The readiness of the store and of the outbox: writes go on while the bus is away, up to the bound."""
         lagging = self.depth >= self._settings.outbox_alert
-        return Part("outbox", not self.full, {"depth": self.depth, "age_s": round(self.age_s, 3), "lagging": lagging})
+        waits = {"depth": self.depth, "age_s": round(self.age_s, 3), "lagging": lagging}
+        return [Part("store", self.reachable), Part("outbox", not self.full, waits)]

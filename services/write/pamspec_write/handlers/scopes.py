@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+
 import orjson
 
 from pamspec_common import ids, ledger, strict_json

@@ -10,6 +10,7 @@ from pamspec_common.ids import short_hash
 from pamspec_write.documents import Actor, Provenance, Request
 from pamspec_write.model.facts import Document, ScopeRef
 
+_ROW_BYTES = 4096
 RETRY_FIELDS = frozenset({"operation_id", "idempotency_key", "min_sequence", "wait_ms"})
 
 
@@ -69,6 +70,13 @@ def scopes_of(work: Work) -> list[ScopeRef]:
     found = {item.scope.scope_key: item.scope for item in work.items}
     found[work.scope.scope_key] = work.scope
     return list(found.values())
+
+
+def size_of(work: Work) -> int:
+    """Roughly how many bytes a piece of work adds to the statement that writes it."""
+    if isinstance(work, Command):
+        return _ROW_BYTES + len(work.content or b"")
+    return sum(map(size_of, work.items))
 
 
 def operation_hash(actor_id: str, operation_id: str) -> bytes:
