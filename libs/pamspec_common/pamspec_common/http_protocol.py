@@ -1,27 +1,35 @@
-"""uvicorn's HTTP protocol with bounds on the head of a request, and refusals in the error envelope.
+"""uvicorn's HTTP protocol, with bounds on how slow and large a request may be and refusals in the error envelope.
 
-The server below knows no limit for headers that never end or come a byte at a time; both would hold memory and
-connections for ever.
+The server below knows no limit for headers that never end, nor for heads and bodies that come a byte at a time; each
+would hold memory and a connection for ever.
 """
 
 from __future__ import annotations
 
 import asyncio
 
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
 from pamspec_common.calls import refusal
 from pamspec_common.errors import InvalidRequest
+from pamspec_common.ids import mint
 
 HEAD_TIMEOUT_S = 10.0
 HEAD_MAX_BYTES = 64 * 1024
+BODY_GRACE_S = 30.0
+BODY_MIN_BYTES_PER_S = 10_000
+"""A body may take the grace and, beyond it, as long as it would take at this rate."""
+LINGER_S = 5.0
+"""How long what still comes is thrown away after a refusal, so that the client can read it."""
 
 
 class LimitedHttpProtocol(HttpToolsProtocol):
-    """Closes a connection whose request head is not whole within 10 seconds or 64 KiB."""
+    """Closes a connection whose request does not come in bounded time and size."""
 
     _head_since = 0.0
     _head_bytes = 0
+    _body_deadline = 0.0
+    _refused_at = 0.0
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
@@ -34,13 +42,29 @@ class LimitedHttpProtocol(HttpToolsProtocol):
 
     def on_headers_complete(self) -> None:
         self._head_since, self._head_bytes = 0.0, 0
+        self._body_deadline = self.loop.time() + BODY_GRACE_S
         super().on_headers_complete()
 
+    def on_body(self, body: bytes) -> None:
+        self._body_deadline += len(body) / BODY_MIN_BYTES_PER_S
+        super().on_body(body)
+
+    def on_message_complete(self) -> None:
+        self._body_deadline = 0.0
+        super().on_message_complete()
+
+    def on_response_complete(self) -> None:
+        if self._body_deadline:
+            self._body_deadline = min(self._body_deadline, self.loop.time() + LINGER_S)
+        super().on_response_complete()
+
     def data_received(self, data: bytes) -> None:
+        if self._refused_at:
+            return
         super().data_received(data)
-        if self._head_since:
+        if self._head_since and not self._refused_at:
             self._head_bytes += len(data)
-            if self._head_bytes > HEAD_MAX_BYTES and not self.transport.is_closing():
+            if self._head_bytes > HEAD_MAX_BYTES:
                 self._refuse(
                     "The head of the request is larger than 64 KiB; send fewer or shorter headers.",
                     b"431 Request Header Fields Too Large",
@@ -48,8 +72,19 @@ class LimitedHttpProtocol(HttpToolsProtocol):
 
     def close_when_slow(self) -> None:
         """Called about once a second by the server."""
-        if self._head_since and self.loop.time() - self._head_since > HEAD_TIMEOUT_S:
-            self.transport.close()
+        now = self.loop.time()
+        if self.transport.is_closing():
+            return
+        if self._refused_at:
+            if now - self._refused_at > LINGER_S:
+                self.transport.close()
+        elif self._head_since and now - self._head_since > HEAD_TIMEOUT_S:
+            if self._head_bytes:
+                self._refuse("The request came too slowly; send it again.", b"408 Request Timeout")
+            else:
+                self.transport.close()
+        elif self._body_deadline and now > self._body_deadline and not self.flow.read_paused:
+            self._refuse("The request came too slowly; send it again.", b"408 Request Timeout")
 
     def send_400_response(self, msg: str) -> None:
         self._refuse(
@@ -57,7 +92,19 @@ class LimitedHttpProtocol(HttpToolsProtocol):
         )
 
     def _refuse(self, message: str, status_line: bytes) -> None:
-        body = refusal(InvalidRequest(message)).body
+        """Answer the request that is coming; only close where that would get into another request's answer."""
+        cycle: RequestResponseCycle | None = self.cycle
+        if cycle is not None and not cycle.response_complete:
+            if cycle.response_started or not self._body_deadline:
+                self.transport.close()
+                return
+            cycle.disconnected = True
+            cycle.message_event.set()
+        elif self._body_deadline:
+            self.transport.close()
+            return
+        body = refusal(InvalidRequest(message), mint("op")).body
         head = b"HTTP/1.1 %b\r\ncontent-type: application/json\r\ncontent-length: %d\r\nconnection: close\r\n\r\n"
         self.transport.write(head % (status_line, len(body)) + body)
-        self.transport.close()
+        self.transport.write_eof()
+        self._refused_at = self.loop.time()

@@ -70,6 +70,7 @@ async def serving(
 
     Signals are left to the caller. Raises what the start of the service raises, and OSError for a port that is taken.
     """
+    setup_metrics()
     sock = bind(host, port)
     server = _server(service, drain_s, signals=False)
     try:

@@ -23,6 +23,7 @@ from pamspec_gateway.door import (
     address_of,
     check_content_type,
     declared_length,
+    headers_of,
     make_call,
     refused,
 )
@@ -42,7 +43,7 @@ def endpoint(convenience: Convenience, route: Route, guard: Guard, load: Load) -
     async def answer(request: Request) -> Response:
         try:
             with load.admitted(route.waits):
-                headers = dict(request.scope["headers"])
+                headers = headers_of(request.scope)
                 admission = await guard.admit(headers, address_of(request.scope))
                 members = {**query_members(request, allowed), **request.path_params}
                 body = await _body(request, headers, load) if has_body else {}

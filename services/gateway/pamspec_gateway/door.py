@@ -23,6 +23,7 @@ from pamspec_gateway.authentication import Admission, Guard
 _log = logging.getLogger(__name__)
 _JSON_TYPES = frozenset((b"application/json", b"application/json; charset=utf-8", b"application/json;charset=utf-8"))
 _MAX_KEY_HEADER = 1024
+_SINGLE = ("Authorization", "X-API-Key", "Idempotency-Key", "Content-Type", "Content-Encoding")
 CHALLENGE = {"WWW-Authenticate": 'Bearer realm="pamspec"'}
 
 
@@ -118,7 +119,7 @@ class OperationDoor:
 
     async def _operate(self, route: Route, scope: Scope, receive: Receive) -> Answer:
         load = self._load
-        headers: dict[bytes, bytes] = dict(scope["headers"])
+        headers = headers_of(scope)
         with load.admitted(route.waits), load.buffering(declared_length(headers, load.limits.body_bytes)):
             admission = self._guard.remembered(headers.get(b"authorization"))
             if admission is None:
@@ -126,6 +127,18 @@ class OperationDoor:
             check_content_type(headers)
             body = await read_body(receive, load.limits.body_bytes)
             return await route.peer.call(make_call(route.operation, admission, body, headers))
+
+
+def headers_of(scope: Scope) -> dict[bytes, bytes]:
+    """The headers of a request; InvalidRequest when one of those that we decide by stands twice."""
+    pairs: list[tuple[bytes, bytes]] = scope["headers"]
+    headers = dict(pairs)
+    if len(headers) != len(pairs):
+        names = Counter(name for name, _ in pairs)
+        for name in _SINGLE:
+            if names[name.lower().encode()] > 1:
+                raise InvalidRequest(f"The header {name} stands twice; send it once.")
+    return headers
 
 
 def make_call(operation: str, admission: Admission, body: bytes, headers: Mapping[bytes, bytes]) -> Call:

@@ -47,7 +47,7 @@ def framework(catalogue: OperationCatalogue, routes: Mapping[str, Route], guard:
             continue
         for convenience in operation.conveniences:
             app.add_api_route(
-                convenience.path,
+                convenience.path.replace("{operation_id}", "{operation_id:path}"),
                 endpoint(convenience, routes[name], guard, load),
                 methods=[convenience.method],
                 response_model=None,
@@ -101,7 +101,7 @@ class _Methods:
             return
         method = scope["method"]
         methods = self._methods(scope)
-        if methods and method not in methods:
+        if methods and (method == "OPTIONS" or method not in methods):
             answer: Answer = not_allowed(method, ", ".join(sorted(methods)))
             await response(answer)(scope, receive, send)
             return

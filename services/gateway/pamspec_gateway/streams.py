@@ -14,7 +14,7 @@ from pamspec_common.asgi import ASGIApp, Message, Receive, Scope, Send, deny_web
 from pamspec_common.errors import PamspecError, ServiceUnavailable
 from pamspec_common.peers import Peer
 from pamspec_gateway.authentication import Guard
-from pamspec_gateway.door import Load, address_of, not_allowed, refused
+from pamspec_gateway.door import Load, address_of, headers_of, not_allowed, refused
 from pamspec_gateway.endings import Ending, SseEnding, WebSocketEnding
 
 PRINCIPAL_HEADER = b"x-pamspec-principal"
@@ -53,7 +53,7 @@ class StreamDoor:
             with self._load.admitted(waits=True):
                 if self._stopping.is_set() or peer.app is None:
                     raise ServiceUnavailable("Channels are not open now; connect again shortly.")
-                admission = await self._guard.admit(dict(scope["headers"]), address_of(scope))
+                admission = await self._guard.admit(headers_of(scope), address_of(scope))
                 ending: Ending = SseEnding(send) if is_http else WebSocketEnding(send)
                 await self._run(peer.app, _with_principal(scope, admission.token), receive, ending)
         except PamspecError as error:

@@ -1,7 +1,7 @@
 """A small service to put behind a gateway: it tells what it was called with and streams what a test wants."""
 
 import asyncio
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import aiohttp
@@ -40,16 +40,20 @@ class Told(msgspec.Struct):
     traceparent: str | None
 
 
-@dataclass
 class Behind:
     """The service behind the gateway: it remembers its calls, and answers what a test sets."""
 
-    calls: list[Told] = field(default_factory=list)
-    stream: ASGIApp | None = None
-    answer: Answer = field(default_factory=lambda: Answer(200, b'{"told":true}', {"Pamspec-Ledger-Sequence": "7"}))
-    started: asyncio.Event = field(default_factory=asyncio.Event)
-    gate: asyncio.Event | None = None
-    ready: bool = True
+    def __init__(self) -> None:
+        self.reset()
+
+    def reset(self) -> None:
+        """Forget everything that a test set or caused."""
+        self.calls: list[Told] = []
+        self.stream: ASGIApp | None = None
+        self.answer = Answer(200, b'{"told":true}', {"Pamspec-Ledger-Sequence": "7"})
+        self.started = asyncio.Event()
+        self.gate: asyncio.Event | None = None
+        self.ready = True
 
     def handler(self, operation: str) -> Handler:
         """The handler of one operation."""

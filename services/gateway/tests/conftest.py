@@ -1,34 +1,72 @@
 """A gateway on a free port before a small service."""
 
 from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 
 import aiohttp
 import pytest
 import pytest_asyncio
 
+from conftest import TemplateDatabase
+from pamspec_cli.servers import databases
 from pamspec_cli.servers.databases import Database
 from pamspec_common.keys import new_key
-from pamspec_common.peers import LocalPeer, RemotePeer, peer_session
+from pamspec_common.peers import LocalPeer, Peer, RemotePeer, peer_session
 from pamspec_common.server import serving
 from pamspec_gateway.app import build
 from services.gateway.tests.behind import Behind, Door, echo_service, gateway_settings, insert_key
 
+SHAPES = ["one process", "processes"]
 
-@pytest_asyncio.fixture(loop_scope="session", params=["one process", "processes"])
-async def door(request: pytest.FixtureRequest, database: Database) -> AsyncIterator[Door]:
-    """A gateway whose peers are in the same process, then one whose peers are behind HTTP."""
+
+@asynccontextmanager
+async def _door(shape: str, database: Database) -> AsyncIterator[Door]:
     behind, key = Behind(), new_key()
     await insert_key(database.dsn, key)
     echo = echo_service("echo", behind)
-    async with aiohttp.ClientSession() as session:
-        if request.param == "one process":
+    async with aiohttp.ClientSession() as session, peer_session() as to_peers:
+        if shape == "one process":
             await echo.start()
-            peers = dict.fromkeys(("write", "query", "subscription"), LocalPeer(echo))
-            async with serving(gateway := build(gateway_settings(database), peers)) as url:
-                yield Door(url, key, behind, session, database.dsn, gateway)
+            async with _gateway(database, LocalPeer(echo), key, behind, session) as door:
+                yield door
             await echo.stop()
             return
-        async with serving(echo) as behind_url, peer_session() as to_peers:
-            peers = dict.fromkeys(("write", "query", "subscription"), RemotePeer(to_peers, behind_url))
-            async with serving(gateway := build(gateway_settings(database), peers)) as url:
-                yield Door(url, key, behind, session, database.dsn, gateway)
+        async with (
+            serving(echo) as behind_url,
+            _gateway(database, RemotePeer(to_peers, behind_url), key, behind, session) as door,
+        ):
+            yield door
+
+
+@asynccontextmanager
+async def _gateway(
+    database: Database, peer: Peer, key: str, behind: Behind, session: aiohttp.ClientSession
+) -> AsyncIterator[Door]:
+    gateway = build(gateway_settings(database), dict.fromkeys(("write", "query", "subscription"), peer))
+    async with serving(gateway) as url:
+        yield Door(url, key, behind, session, database.dsn, gateway)
+
+
+@pytest_asyncio.fixture(scope="session", loop_scope="session", params=SHAPES)
+async def shared_door(request: pytest.FixtureRequest, template_database: TemplateDatabase) -> AsyncIterator[Door]:
+    """A gateway whose peers are in the same process, then one whose peers are behind HTTP; of all tests together."""
+    name = databases.new_name("pamspec_gateway")
+    dsn = await databases.create_database(template_database.server_dsn, name, template_database.name)
+    database = Database(name, dsn, databases.role_dsns(dsn, template_database.passwords))
+    async with _door(request.param, database) as door:
+        yield door
+    await databases.drop_database(template_database.server_dsn, name)
+
+
+@pytest.fixture
+def door(shared_door: Door) -> Door:
+    """The shared gateway with nothing remembered behind it; tests that stop it or change its keys take `own_door`."""
+    shared_door.behind.reset()
+    return shared_door
+
+
+@pytest_asyncio.fixture(loop_scope="session", params=SHAPES)
+async def own_door(request: pytest.FixtureRequest, database: Database) -> AsyncIterator[Door]:
+    """A gateway of this test alone."""
+    async with _door(request.param, database) as door:
+        yield door

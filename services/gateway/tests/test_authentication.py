@@ -106,9 +106,9 @@ async def test_a_revoked_key_is_out_after_the_cache_lifetime(database: Database)
         assert (await second.post("/v1/create"))[0] == 200
 
 
-async def test_an_expired_key_is_out(door: Door) -> None:
-    await _execute(door.dsn, "UPDATE core.api_key SET expires_at = clock_timestamp() - interval '1 second'")
-    assert (await door.post("/v1/create"))[0] == 401
+async def test_an_expired_key_is_out(own_door: Door) -> None:
+    await _execute(own_door.dsn, "UPDATE core.api_key SET expires_at = clock_timestamp() - interval '1 second'")
+    assert (await own_door.post("/v1/create"))[0] == 401
 
 
 async def test_a_database_that_is_away_is_not_a_wrong_key(database: Database) -> None:

@@ -178,12 +178,13 @@ async def test_a_websocket_client_that_leaves_is_seen(door: Door, streamed: Stre
     await _within(streamed.gone.wait())
 
 
-async def test_a_stop_ends_sse_after_a_whole_frame(door: Door, streamed: Streamed) -> None:
-    async with door.session.get(door.url + SSE, headers=_headers(door)) as response:
+async def test_a_stop_ends_sse_after_a_whole_frame(own_door: Door) -> None:
+    own_door.behind.stream = streamed = Streamed()
+    async with own_door.session.get(own_door.url + SSE, headers=_headers(own_door)) as response:
         whole, begun = sse_frame(11), sse_frame(12)[:20]
         streamed.out.put_nowait(whole + begun)
         assert await _within(response.content.readexactly(len(whole))) == whole
-        await _within(door.service.drain())
+        await _within(own_door.service.drain())
         rest = await _within(response.content.read())
     kind, data = rest.decode().strip().splitlines()
     assert kind == "event: ended"
@@ -193,11 +194,12 @@ async def test_a_stop_ends_sse_after_a_whole_frame(door: Door, streamed: Streame
     await _within(streamed.gone.wait())
 
 
-async def test_a_stop_ends_a_websocket_with_its_position(door: Door, streamed: Streamed) -> None:
-    async with door.session.ws_connect(door.url + WS, headers=_headers(door)) as client:
+async def test_a_stop_ends_a_websocket_with_its_position(own_door: Door) -> None:
+    own_door.behind.stream = streamed = Streamed()
+    async with own_door.session.ws_connect(own_door.url + WS, headers=_headers(own_door)) as client:
         streamed.out.put_nowait('{"event": {"sequence": 9}, "prev_sequence": 8, "ledger_epoch": 3}')
         await _within(client.receive_str())
-        await _within(door.service.drain())
+        await _within(own_door.service.drain())
         assert orjson.loads(await _within(client.receive_str())) == {
             "ended": {"reason": "shutdown", "last_sequence": 9},
             "ledger_epoch": 3,
@@ -207,10 +209,10 @@ async def test_a_stop_ends_a_websocket_with_its_position(door: Door, streamed: S
     await _within(streamed.gone.wait())
 
 
-async def test_a_stopping_gateway_opens_no_channel(door: Door, streamed: Streamed) -> None:
-    await door.service.drain()
-    async with door.session.get(door.url + SSE, headers=_headers(door)) as response:
+async def test_a_stopping_gateway_opens_no_channel(own_door: Door) -> None:
+    await own_door.service.drain()
+    async with own_door.session.get(own_door.url + SSE, headers=_headers(own_door)) as response:
         assert (response.status, response.headers["Retry-After"]) == (503, "1")
-    status, _, _ = await door.get("/readyz")
+    status, _, _ = await own_door.get("/readyz")
     assert status == 503
-    assert (await door.post("/v1/create"))[0] == 200
+    assert (await own_door.post("/v1/create"))[0] == 200

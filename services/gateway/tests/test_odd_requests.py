@@ -1,0 +1,194 @@
+"""What no proper client sends, byte by byte: it is refused in the envelope or closed, and harms nobody else."""
+
+import asyncio
+
+import orjson
+import pytest
+
+from pamspec_common import http_protocol
+from services.gateway.tests.behind import Door, refusal_of
+
+
+async def _raw(door: Door, data: bytes, timeout_s: float = 5) -> tuple[int, dict[str, str], bytes]:
+    """Send bytes and read one answer; status 0 when the connection was closed without one."""
+    reader, writer = await asyncio.open_connection("127.0.0.1", door.port, limit=2**20)
+    try:
+        writer.write(data)
+        head = await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), timeout_s)
+        lines = head.decode("latin-1").split("\r\n")
+        headers = {name.lower(): value for name, _, value in (line.partition(": ") for line in lines[1:] if line)}
+        body = await asyncio.wait_for(reader.readexactly(int(headers.get("content-length", 0))), timeout_s)
+        return int(lines[0].split(" ")[1]), headers, body
+    except (asyncio.IncompleteReadError, ConnectionResetError):
+        return 0, {}, b""
+    finally:
+        writer.close()
+
+
+def _request(door: Door, line: str, *headers: str, body: bytes = b"") -> bytes:
+    head = "\r\n".join([f"{line} HTTP/1.1", "Host: x", f"Authorization: Bearer {door.key}", *headers])
+    return head.encode("latin-1") + b"\r\n\r\n" + body
+
+
+def _post(door: Door, body: bytes, *headers: str, path: str = "/v1/create") -> bytes:
+    return _request(door, f"POST {path}", f"Content-Length: {len(body)}", *headers, body=body)
+
+
+async def _is_well(door: Door) -> None:
+    before = len(door.behind.calls)
+    assert (await door.post("/v1/create"))[0] == 200
+    assert len(door.behind.calls) == before + 1
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"\x00\x01\x02\x03\r\n\r\n",
+        b"GET\r\n\r\n",
+        b"POST /v1/create HTTP/9.9\r\n\r\n",
+        b"POST /v1/create HTTP/1.1\r\nHost: x\r\nContent-Length: ten\r\n\r\n",
+        b"POST /v1/create HTTP/1.1\r\nHost: x\r\nContent-Length: -1\r\n\r\n",
+        b"POST /v1/create HTTP/1.1\r\nHost: x\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\n{}",
+        b"POST /v1/create HTTP/1.1\r\nHost: x\r\nContent-Length: 2\r\nTransfer-Encoding: chunked\r\n\r\n{}",
+        b"POST /v1/create HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\nxyz\r\n{}\r\n0\r\n\r\n",
+        b"POST /v1/create HTTP/1.1\r\nHost: x\r\nX-Name: a\x00b\r\n\r\n",
+        b"POST /v1/create HTTP/1.1\r\nHost: x\r\nBroken header\r\n\r\n",
+        b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03",
+        b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n",
+    ],
+)
+async def test_what_is_not_http(door: Door, data: bytes) -> None:
+    status, headers, body = await _raw(door, data)
+    assert status in (400, 401, 404, 0)
+    if status:
+        assert headers["content-type"] == "application/json"
+        assert orjson.loads(body)["error"]["code"] in ("invalid_request", "access_denied")
+    assert door.behind.calls == []
+    await _is_well(door)
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        *("/v1/%2e%2e/v1/create", "/v1//create", "/v1/create/", "/v1/create%00", "/v1/create%2f", "/V1/CREATE"),
+        *("/v1/cre%ZZate", "/v1/%ff%fe", "http://elsewhere/v1/nothing", "/v1/create;x=1", "/" + "a" * 5000, "*"),
+    ],
+)
+async def test_paths_that_are_not_quite_it(door: Door, path: str) -> None:
+    status, _, body = await _raw(door, _post(door, b"{}", path=path))
+    assert status in (400, 404)
+    assert orjson.loads(body)["error"]["code"] == "invalid_request"
+    assert door.behind.calls == []
+
+
+async def test_an_encoded_path_is_the_same_path(door: Door) -> None:
+    status, _, _ = await _raw(door, _post(door, b"{}", path="/v1/%63reate?x=1#y"))
+    assert status in (200, 400)
+
+
+async def test_ten_thousand_headers(door: Door) -> None:
+    many = [f"X-Filler-{number}: {number}" for number in range(10_000)]
+    status, _, body = await _raw(door, _post(door, b"{}", *many))
+    assert status in (200, 431)
+    if status == 431:
+        assert "64 KiB" in orjson.loads(body)["error"]["message"]
+    await _is_well(door)
+
+
+async def test_a_head_without_end(door: Door) -> None:
+    reader, writer = await asyncio.open_connection("127.0.0.1", door.port)
+    writer.write(b"POST /v1/create HTTP/1.1\r\n" + b"X-Filler: yyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyy\r\n" * 2000)
+    answer = await asyncio.wait_for(reader.read(), 5)
+    assert answer.startswith(b"HTTP/1.1 431 ")
+    assert b"64 KiB" in answer
+    writer.close()
+    await _is_well(door)
+
+
+async def test_a_slow_head_is_closed(door: Door, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(http_protocol, "HEAD_TIMEOUT_S", 0.3)
+    reader, writer = await asyncio.open_connection("127.0.0.1", door.port)
+    writer.write(b"POST /v1/create HTTP/1.1\r\nHost:")
+    assert b"408" in await asyncio.wait_for(reader.read(20), 5)
+    writer.close()
+    silent, writer = await asyncio.open_connection("127.0.0.1", door.port)
+    await asyncio.wait_for(silent.read(), 5)
+    writer.close()
+    await _is_well(door)
+
+
+async def test_a_slow_body_is_closed_and_a_steady_one_is_not(door: Door, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(http_protocol, "BODY_GRACE_S", 0.3)
+    monkeypatch.setattr(http_protocol, "BODY_MIN_BYTES_PER_S", 100)
+    reader, writer = await asyncio.open_connection("127.0.0.1", door.port)
+    writer.write(_request(door, "POST /v1/create", "Content-Length: 100", body=b"{"))
+    answer = await asyncio.wait_for(reader.read(), 5)
+    assert answer.startswith(b"HTTP/1.1 408 ")
+    assert refusal_of(answer.partition(b"\r\n\r\n")[2])["code"] == "invalid_request"
+    writer.close()
+    assert door.behind.calls == []
+    reader, writer = await asyncio.open_connection("127.0.0.1", door.port)
+    writer.write(_request(door, "POST /v1/create", "Content-Length: 600"))
+    for _ in range(15):
+        writer.write(b" " * 40)
+        await asyncio.sleep(0.1)
+    assert (await asyncio.wait_for(reader.read(12), 5)) == b"HTTP/1.1 200"
+    writer.close()
+
+
+async def test_an_upload_that_was_refused_does_not_hold_its_connection(
+    door: Door, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(http_protocol, "LINGER_S", 0.3)
+    reader, writer = await asyncio.open_connection("127.0.0.1", door.port)
+    writer.write(_request(door, "POST /v1/create", "Content-Length: 99999999999", body=b"{" * 1000))
+    answer = await asyncio.wait_for(reader.read(), 5)
+    assert answer.startswith(b"HTTP/1.1 413 ")
+    writer.close()
+
+
+async def test_pipelined_requests_are_answered_in_order(door: Door) -> None:
+    reader, writer = await asyncio.open_connection("127.0.0.1", door.port)
+    writer.write(b"".join(_post(door, b'{"n":%d}' % number) for number in range(20)))
+    for _ in range(20):
+        head = await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), 5)
+        assert head.startswith(b"HTTP/1.1 200")
+        await reader.readexactly(len(b'{"told":true}'))
+    assert [told.body for told in door.behind.calls] == [b'{"n":%d}' % number for number in range(20)]
+    writer.close()
+
+
+async def test_garbage_after_a_request_never_stands_in_its_answer(door: Door) -> None:
+    door.behind.gate = asyncio.Event()
+    reader, writer = await asyncio.open_connection("127.0.0.1", door.port)
+    writer.write(_post(door, b"{}") + b"\x00\x01 garbage\r\n\r\n")
+    assert b"HTTP" not in await asyncio.wait_for(reader.read(), 5)
+    writer.close()
+    door.behind.gate.set()
+    await asyncio.wait_for(door.behind.started.wait(), 5)
+    door.behind.gate = None
+    await _is_well(door)
+
+
+async def test_expect_continue(door: Door) -> None:
+    reader, writer = await asyncio.open_connection("127.0.0.1", door.port)
+    writer.write(_request(door, "POST /v1/create", "Content-Length: 2", "Expect: 100-continue"))
+    assert await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), 5) == b"HTTP/1.1 100 Continue\r\n\r\n"
+    writer.write(b"{}")
+    assert (await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), 5)).startswith(b"HTTP/1.1 200")
+    writer.close()
+
+
+async def test_headers_cannot_be_injected_through_a_key(door: Door) -> None:
+    status, headers, _ = await _raw(door, _post(door, b"{}", "Idempotency-Key: a%0d%0aX-Evil: 1", "traceparent: x y z"))
+    assert status == 200
+    assert "x-evil" not in headers
+    assert door.behind.calls[0].idempotency_key == "a%0d%0aX-Evil: 1"
+
+
+async def test_a_key_that_stands_twice_is_one_of_both(door: Door) -> None:
+    other = "Authorization: Bearer pam_" + "x" * 43
+    status, _, body = await _raw(door, _post(door, b"{}", other))
+    assert status == 400
+    assert "Authorization" in refusal_of(body)["message"]
+    assert door.behind.calls == []
