@@ -207,7 +207,7 @@ class GetOperation(Common, kw_only=True):
 
 
 class CreateScope(Common, kw_only=True):
-    scope_kind: Text = "workspace"
+    scope_kind: Annotated[str, msgspec.Meta(min_length=1, max_length=MAX_KEY)] = "workspace"
     parent_scope_id: Id | None = None
     policy: dict[str, Any] | None = None
 

@@ -7,7 +7,7 @@ import os
 import orjson
 
 from pamspec_common import ids, ledger, strict_json
-from pamspec_common.calls import Answer
+from pamspec_common.calls import HEADER_REPLAYED, Answer
 from pamspec_common.errors import DuplicateOperation, InvalidRequest, ScopeNotFound
 from pamspec_common.policy import authorize
 from pamspec_common.postgres import Pool, connection, scoped
@@ -72,8 +72,13 @@ class Scopes:
                 )
                 if inserted.endswith(" 1"):
                     await conn.execute(queries.INSERT_SCOPE_HEAD_SQL, key, ledger.genesis(ledger_id), now)
-                    return Answer(200, strict_json.dumps(described))
+                    return _answer(request, strict_json.dumps(described))
             stored = await conn.fetchrow(queries.RESOLVE_SCOPE_SQL, principal.tenant_id, request.scope_id)
         if stored is None or orjson.loads(stored["document"]) != described:
             raise DuplicateOperation("A scope of that id exists with another description; read it, or use another id.")
-        return Answer(200, bytes(stored["document"]))
+        return _answer(request, stored["document"], {HEADER_REPLAYED: "true"})
+
+
+def _answer(request: CreateScope, document: bytes, headers: dict[str, str] | None = None) -> Answer:
+    body = {"operation_id": request.operation_id or ids.mint("op"), "scope": strict_json.Fragment(document)}
+    return Answer(200, strict_json.dumps(body), headers or {})

@@ -1,0 +1,43 @@
+"""The write service on a database of its own; one bus serves all of its tests."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest_asyncio
+
+from pamspec_cli.servers.databases import Database
+from pamspec_cli.servers.nats import AgentUser, EmbeddedNats, NatsAddress
+from services.write.tests.writer import Writer, started, stopped, write_settings
+
+
+@pytest_asyncio.fixture(scope="session", loop_scope="session")
+async def write_bus(server_directory: Path) -> AsyncIterator[NatsAddress]:
+    """A nats-server for the wake-ups of all tests here."""
+    server = EmbeddedNats(
+        server_directory / "write-nats",
+        agent=AgentUser.of_principal("writetests000000000000000a"),
+        max_file_bytes=2**30,
+    )
+    yield await server.start()
+    await server.stop()
+
+
+@pytest_asyncio.fixture(loop_scope="session")
+async def writer(database: Database, write_bus: NatsAddress) -> AsyncIterator[Writer]:
+    """A running write service with a tenant and a scope."""
+    writer = await started(database, write_settings(database, write_bus))
+    yield writer
+    await stopped(writer)
+
+
+@pytest_asyncio.fixture(loop_scope="session")
+async def writers(database: Database, write_bus: NatsAddress) -> AsyncIterator[tuple[Writer, Writer]]:
+    """Two write services on one database: what two processes are to each other."""
+    first = await started(database, write_settings(database, write_bus))
+    second = await started(database, write_settings(database, write_bus))
+    second.scope = first.scope
+    yield first, second
+    await stopped(first)
+    await stopped(second)
