@@ -51,10 +51,8 @@ async def _run(service: Service | Build, settings: CommonSettings) -> None:
     built = service if isinstance(service, Service) else service()
     sock = bind(settings.host, settings.port)
     server = _server(built, settings.drain_s, signals=True)
-    host, port = sock.getsockname()[:2]
     try:
         await built.start()
-        _log.info("listening on %s:%d", host, port, extra={"action": "listening", "service": built.name})
         await server.serve(sockets=[sock])
     finally:
         sock.close()
@@ -131,6 +129,9 @@ class _Server(uvicorn.Server):
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets)
+        for sock in sockets or ():
+            address = "{}:{}".format(*sock.getsockname()[:2])
+            _log.info("listening on %s", address, extra={"action": "listening", "service": self._service.name})
         self.accepting.set()
 
     async def on_tick(self, counter: int) -> bool:

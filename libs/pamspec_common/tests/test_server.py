@@ -1,0 +1,155 @@
+"""A service as a process: signals, the order of a stop, and exit codes."""
+
+import asyncio
+import os
+import signal
+import sys
+import textwrap
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import aiohttp
+import pytest
+
+from pamspec_common.server import bind, serving
+from pamspec_common.service import Part, Service
+
+PROGRAM = textwrap.dedent(
+    """
+    import asyncio, sys
+    from pamspec_common.server import run
+    from pamspec_common.service import Service
+    from pamspec_common.settings import CommonSettings
+
+    ending = asyncio.Event()
+
+    async def app(scope, receive, send):
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        await send({"type": "http.response.body", "body": b"open ", "more_body": True})
+        await ending.wait()
+        await send({"type": "http.response.body", "body": b"ended"})
+
+    async def parts():
+        return []
+
+    def hook(name, failing=False):
+        async def called():
+            print(name, flush=True)
+            if failing:
+                raise RuntimeError("no database")
+            if name == "drain":
+                ending.set()
+        return called
+
+    def build():
+        failing = "failing" in sys.argv
+        return Service("sample", {}, parts, hook("start", failing), hook("stop"), app=app, on_drain=hook("drain"))
+
+    sys.exit(run(build, CommonSettings(port=0, drain_s=5)))
+    """
+)
+
+
+@asynccontextmanager
+async def _running(*arguments: str) -> AsyncIterator[asyncio.subprocess.Process]:
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-c", PROGRAM, *arguments, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE
+    )
+    try:
+        yield process
+    finally:
+        if process.returncode is None:
+            process.kill()
+            await process.wait()
+
+
+async def _listening(process: asyncio.subprocess.Process) -> int:
+    assert process.stderr is not None
+    async with asyncio.timeout(20):
+        while b'"action":"listening"' not in (line := await process.stderr.readline()):
+            assert line, "the process ended before it listened"
+    return int(line.split(b"127.0.0.1:")[1].split(b'"')[0])
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+async def test_a_signal_ends_channels_then_the_service_and_the_code_is_0(number: signal.Signals) -> None:
+    async with _running() as process, aiohttp.ClientSession() as session:
+        port = await _listening(process)
+        async with session.get(f"http://127.0.0.1:{port}/stream") as response:
+            assert await response.content.readexactly(5) == b"open "
+            os.kill(process.pid, number)
+            assert await asyncio.wait_for(response.content.read(), 10) == b"ended"
+        output, errors = await asyncio.wait_for(process.communicate(), 10)
+    assert process.returncode == 0, errors
+    assert output.split() == [b"start", b"drain", b"stop"]
+
+
+async def test_a_failed_start_is_code_1() -> None:
+    async with _running("failing") as process:
+        output, errors = await asyncio.wait_for(process.communicate(), 20)
+    assert process.returncode == 1
+    assert output.split() == [b"start", b"stop"]
+    assert b"no database" in errors
+
+
+async def _nothing() -> None:
+    return None
+
+
+def _sample(parts: list[Part], calls: list[str] | None = None) -> Service:
+    async def readiness() -> list[Part]:
+        return parts
+
+    async def stop() -> None:
+        if calls is not None:
+            calls.append("stop")
+
+    return Service("sample", {}, readiness, _nothing, stop)
+
+
+async def test_degraded_is_still_ready() -> None:
+    parts = [Part("store", True), Part("bus", False, {"lag": 3}, essential=False)]
+    async with serving(_sample(parts)) as url, aiohttp.ClientSession() as session:
+        async with session.get(url + "/readyz") as response:
+            assert response.status == 200
+            document = await response.json()
+        assert document == {
+            "status": "degraded",
+            "parts": {
+                "store": {"ok": True, "essential": True},
+                "bus": {"ok": False, "essential": False, "lag": 3},
+            },
+        }
+        parts[0] = Part("store", False)
+        async with session.get(url + "/readyz") as response:
+            assert response.status == 503
+            assert (await response.json())["status"] == "not_ready"
+
+
+async def test_a_service_without_operations_has_no_internal_door() -> None:
+    async with (
+        serving(_sample([])) as url,
+        aiohttp.ClientSession() as session,
+        session.post(url + "/internal/operations", data=b"\x90") as response,
+    ):
+        assert response.status == 404
+
+
+async def test_a_port_that_is_taken_is_an_error_and_the_service_is_not_started() -> None:
+    taken = bind("127.0.0.1", 0)
+    taken.listen()
+    try:
+        with pytest.raises(OSError, match="in use"):
+            async with serving(_sample([]), port=taken.getsockname()[1]):
+                raise AssertionError("it must not start")
+    finally:
+        taken.close()
+
+
+async def test_stopping_twice_and_before_the_start_is_fine() -> None:
+    calls: list[str] = []
+    service = _sample([], calls)
+    await service.stop()
+    await service.stop()
+    assert calls == ["stop"]
+    assert not (await service.ready())[0]
