@@ -7,7 +7,7 @@ transaction that sets none sees nothing.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Iterable, Mapping
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, TypeAlias
 
@@ -35,7 +35,22 @@ _UNREACHABLE = (
 )
 
 
-async def create_pool(settings: CommonSettings, application: str, *, max_size: int | None = None) -> Pool:
+KEYED_PLANS = {
+    "plan_cache_mode": "force_generic_plan",
+    "enable_hashjoin": "off",
+    "enable_mergejoin": "off",
+    "enable_seqscan": "off",
+}
+"""For a pool whose every statement looks rows up by key: one plan for good, by index, whatever the statistics say."""
+
+
+async def create_pool(
+    settings: CommonSettings,
+    application: str,
+    *,
+    max_size: int | None = None,
+    planner: Mapping[str, str] | None = None,
+) -> Pool:
     """A pool whose connections carry the timeouts of the settings and the service's name.
 
     It starts even while PostgreSQL is away and reconnects by itself; statements survive a PgBouncer in transaction
@@ -55,6 +70,7 @@ async def create_pool(settings: CommonSettings, application: str, *, max_size: i
             "lock_timeout": str(settings.lock_timeout_ms),
             "idle_in_transaction_session_timeout": "30000",
             "jit": "off",
+            **(planner or {}),
         },
     )
 

@@ -10,7 +10,7 @@ from nats.aio.client import Client
 from pamspec_common import bus
 from pamspec_common.calls import Answer, Call, Handler, Operations
 from pamspec_common.errors import ServiceUnavailable
-from pamspec_common.postgres import Pool, connection, create_pool
+from pamspec_common.postgres import KEYED_PLANS, Pool, connection, create_pool
 from pamspec_common.principal import TokenVerifier
 from pamspec_common.service import Background, Part, Service
 from pamspec_write.handlers.lanes import Lanes
@@ -37,7 +37,7 @@ class _App:
 
     async def start(self) -> None:
         settings = self.settings
-        pool = self._pool = await create_pool(settings, "write")
+        pool = self._pool = await create_pool(settings, "write", planner=KEYED_PLANS)
         async with connection(pool, 5000) as conn:
             await conn.fetchval("SELECT 1 FROM core.scope_head LIMIT 1")
         lanes = self._lanes = Lanes(pool, settings, self._wake)

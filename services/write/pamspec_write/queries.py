@@ -12,17 +12,21 @@ from pamspec_common.postgres import Connection
 from pamspec_write.model.facts import Head, Record, ScopeRef, ScopeState, SourceRecord
 from pamspec_write.model.rows import Rows
 
+# Each row is looked up by itself (LATERAL with LIMIT), so that no plan can begin with a whole scope.
 # One statement, one snapshot: everything that a batch may need, tagged by what it is. s: a scope's head, h: an object's
 # head, k: a key's operation, e: a source event, r: an operation record with the version that its answer is made of.
 PREFETCH_SQL = """
 WITH known_key AS (
   SELECT r.scope_key, r.key_hash, r.operation_hash
   FROM unnest($6::bigint[], $7::bytea[]) AS k (scope_key, key_hash)
-  JOIN core.operation_record r ON r.scope_key = k.scope_key AND r.key_hash = k.key_hash),
+  CROSS JOIN LATERAL (
+    SELECT * FROM core.operation_record r WHERE r.scope_key = k.scope_key AND r.key_hash = k.key_hash LIMIT 1) r),
 known_source AS (
   SELECT e.scope_key, e.source_hash, e.operation_hash, e.salt, e.fingerprint
   FROM unnest($8::bigint[], $9::bytea[]) AS k (scope_key, source_hash)
-  JOIN core.source_event e ON e.scope_key = k.scope_key AND e.source_hash = k.source_hash),
+  CROSS JOIN LATERAL (
+    SELECT * FROM core.source_event e
+    WHERE e.scope_key = k.scope_key AND e.source_hash = k.source_hash LIMIT 1) e),
 operation AS (
   SELECT scope_key, operation_hash FROM unnest($4::bigint[], $5::bytea[]) AS k (scope_key, operation_hash)
   UNION SELECT scope_key, operation_hash FROM known_key
@@ -39,9 +43,13 @@ SELECT 'h', o.scope_key, o.object_id, o.version_seq, o.from_seq, NULL, NULL, NUL
              o.retention_state, o.validation_state, o.created_by],
        v.metadata, p.content, p.private, NULL, NULL, NULL, NULL
 FROM unnest($2::bigint[], $3::text[]) AS k (scope_key, object_id)
-JOIN core.version_span o ON o.scope_key = k.scope_key AND o.object_id = k.object_id AND o.to_seq = 9223372036854775807
-JOIN core.version v ON v.scope_key = o.scope_key AND v.ledger_seq = o.from_seq
-JOIN core.version_private p ON p.scope_key = o.scope_key AND p.ledger_seq = o.from_seq
+CROSS JOIN LATERAL (
+  SELECT * FROM core.version v WHERE v.object_id = k.object_id AND v.scope_key = k.scope_key
+  ORDER BY v.version_seq DESC LIMIT 1) v
+CROSS JOIN LATERAL (
+  SELECT * FROM core.version_span o WHERE o.scope_key = v.scope_key AND o.from_seq = v.ledger_seq LIMIT 1) o
+CROSS JOIN LATERAL (
+  SELECT * FROM core.version_private p WHERE p.scope_key = o.scope_key AND p.ledger_seq = o.from_seq LIMIT 1) p
 UNION ALL
 SELECT 'k', scope_key, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, key_hash, operation_hash, NULL, NULL,
        NULL, NULL, NULL
@@ -55,12 +63,23 @@ SELECT 'r', r.scope_key, r.operation_id, r.status, r.ledger_seq, r.last_seq, NUL
        ARRAY[r.operation, r.state::text, h.availability_state, l.event_id],
        v.metadata, p.content, p.private, r.answer, r.fingerprint, r.salt, r.operation_hash
 FROM operation k
-JOIN core.operation_record r ON r.scope_key = k.scope_key AND r.operation_hash = k.operation_hash
-LEFT JOIN core.version v ON v.scope_key = r.scope_key AND v.ledger_seq = r.ledger_seq
-LEFT JOIN core.version_private p ON p.scope_key = r.scope_key AND p.ledger_seq = r.ledger_seq
-LEFT JOIN core.version_span h
-  ON h.scope_key = r.scope_key AND h.object_id = v.object_id AND h.to_seq = 9223372036854775807
-LEFT JOIN core.ledger l ON l.scope_key = r.scope_key AND l.sequence = r.ledger_seq
+CROSS JOIN LATERAL (
+  SELECT * FROM core.operation_record r
+  WHERE r.scope_key = k.scope_key AND r.operation_hash = k.operation_hash LIMIT 1) r
+LEFT JOIN LATERAL (
+  SELECT * FROM core.version v WHERE v.scope_key = r.scope_key AND v.ledger_seq = r.ledger_seq LIMIT 1) v ON true
+LEFT JOIN LATERAL (
+  SELECT * FROM core.version_private p
+  WHERE p.scope_key = r.scope_key AND p.ledger_seq = r.ledger_seq LIMIT 1) p ON true
+LEFT JOIN LATERAL (
+  SELECT n.ledger_seq FROM core.version n WHERE n.object_id = v.object_id AND n.scope_key = v.scope_key
+  ORDER BY n.version_seq DESC LIMIT 1) n ON true
+LEFT JOIN LATERAL (
+  SELECT h.availability_state FROM core.version_span h
+  WHERE h.scope_key = r.scope_key AND h.from_seq = n.ledger_seq LIMIT 1) h ON true
+LEFT JOIN LATERAL (
+  SELECT l.event_id FROM core.ledger l
+  WHERE l.scope_key = r.scope_key AND l.sequence = r.ledger_seq LIMIT 1) l ON true
 """
 
 LOCK_SKIP_SQL = """
@@ -75,23 +94,37 @@ SELECT x.*, clock_timestamp() AS now FROM (
   ORDER BY scope_key FOR NO KEY UPDATE) x
 """
 
+# The rows are found one by one and changed where they lie; the scopes are locked, so they lie still.
 ERASE_SQL = """
-WITH target AS (
-  SELECT v.scope_key, v.ledger_seq, p.operation_hash
+WITH target AS MATERIALIZED (
+  SELECT v.scope_key, v.ledger_seq, p.operation_hash, p.ctid AS private_at
   FROM unnest($1::bigint[], $2::text[], $3::bigint[]) AS k (scope_key, object_id, before)
-  JOIN core.version v ON v.scope_key = k.scope_key AND v.object_id = k.object_id AND v.ledger_seq < k.before
-  JOIN core.version_private p ON p.scope_key = v.scope_key AND p.ledger_seq = v.ledger_seq),
+  CROSS JOIN LATERAL (
+    SELECT * FROM core.version v
+    WHERE v.object_id = k.object_id AND v.scope_key = k.scope_key AND v.ledger_seq < k.before OFFSET 0) v
+  CROSS JOIN LATERAL (
+    SELECT p.operation_hash, p.ctid FROM core.version_private p
+    WHERE p.scope_key = v.scope_key AND p.ledger_seq = v.ledger_seq LIMIT 1) p),
 spans AS (
-  UPDATE core.version_span s SET content = NULL FROM target t
-  WHERE s.scope_key = t.scope_key AND s.from_seq = t.ledger_seq),
+  UPDATE core.version_span s SET content = NULL
+  WHERE s.ctid = ANY (ARRAY (
+    SELECT o.ctid FROM target t CROSS JOIN LATERAL (
+      SELECT o.ctid FROM core.version_span o
+      WHERE o.scope_key = t.scope_key AND o.from_seq = t.ledger_seq LIMIT 1) o))),
 records AS (
-  UPDATE core.operation_record r SET salt = NULL, fingerprint = NULL FROM target t
-  WHERE r.scope_key = t.scope_key AND r.operation_hash = t.operation_hash),
+  UPDATE core.operation_record r SET salt = NULL, fingerprint = NULL
+  WHERE r.ctid = ANY (ARRAY (
+    SELECT o.ctid FROM target t CROSS JOIN LATERAL (
+      SELECT o.ctid FROM core.operation_record o
+      WHERE o.scope_key = t.scope_key AND o.operation_hash = t.operation_hash LIMIT 1) o))),
 sources AS (
-  UPDATE core.source_event e SET salt = NULL, fingerprint = NULL FROM target t
-  WHERE e.scope_key = t.scope_key AND e.operation_hash = t.operation_hash)
-UPDATE core.version_private p SET salt = NULL, content = NULL, private = NULL FROM target t
-WHERE p.scope_key = t.scope_key AND p.ledger_seq = t.ledger_seq
+  UPDATE core.source_event e SET salt = NULL, fingerprint = NULL
+  WHERE e.ctid = ANY (ARRAY (
+    SELECT o.ctid FROM target t CROSS JOIN LATERAL (
+      SELECT o.ctid FROM core.source_event o
+      WHERE o.operation_hash = t.operation_hash AND o.scope_key = t.scope_key OFFSET 0) o)))
+UPDATE core.version_private p SET salt = NULL, content = NULL, private = NULL
+WHERE p.ctid = ANY (ARRAY (SELECT private_at FROM target))
 """
 
 # $1-$2: the tenants and the authorization epochs that the decisions rest on; a moved one writes nothing.
@@ -109,12 +142,16 @@ head AS (
   WHERE guard.ok AND h.scope_key = k.scope_key
   RETURNING h.scope_key, h.ledger_epoch),
 closed AS (
-  UPDATE core.version_span s SET to_seq = k.to_seq FROM unnest(
+  UPDATE core.version_span s SET to_seq = k.to_seq FROM (
+    SELECT k.to_seq, o.ctid FROM unnest(
       string_to_array($61, chr(31), chr(30))::bigint[], string_to_array($62, chr(31), chr(30))::bigint[],
       string_to_array($63, chr(31), chr(30))::bigint[])
     AS k (
-      scope_key, from_seq, to_seq), guard
-  WHERE guard.ok AND s.scope_key = k.scope_key AND s.from_seq = k.from_seq RETURNING s.from_seq),
+      scope_key, from_seq, to_seq)
+    CROSS JOIN LATERAL (
+      SELECT o.ctid FROM core.version_span o
+      WHERE o.scope_key = k.scope_key AND o.from_seq = k.from_seq LIMIT 1) o) k, guard
+  WHERE guard.ok AND s.ctid = k.ctid RETURNING s.from_seq),
 made AS MATERIALIZED (
   SELECT k.* FROM unnest(
       string_to_array($7, chr(31), chr(30))::bigint[], string_to_array($8, chr(31), chr(30))::bigint[],

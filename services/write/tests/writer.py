@@ -100,7 +100,9 @@ class Writer:
         check_answer(operation, answer)
         return answer
 
-    async def ok(self, operation: str, document: Document, *, key: str | None = None, by: Principal = AGENT) -> Document:
+    async def ok(
+        self, operation: str, document: Document, *, key: str | None = None, by: Principal = AGENT
+    ) -> Document:
         """The body of an answer that must be a success."""
         answer = await self.call(operation, document, key=key, by=by)
         assert answer.status < 300, answer.body

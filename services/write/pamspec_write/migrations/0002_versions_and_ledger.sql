@@ -1,5 +1,9 @@
 -- Immutable versions, their erasable halves, the states they had over the ledger, and the ledger itself.
 -- A version is known inside by (scope_key, ledger_seq): the ledger sequence of the event that made it.
+--
+-- Look-ups by an id have indexes that begin with the id. Row-level security restricts scope_key in every statement, so
+-- any index that begins with it looks usable to the planner, and on a young table, whose statistics say nothing, it
+-- would read a whole scope to find one row.
 
 CREATE TABLE core.version (
   scope_key   bigint NOT NULL,
@@ -11,8 +15,8 @@ CREATE TABLE core.version (
   metadata    bytea NOT NULL,              -- JSON; digested into the ledger event as payload.version_digest
   PRIMARY KEY (scope_key, ledger_seq)
 );
-CREATE UNIQUE INDEX version_id_unique ON core.version (scope_key, version_id);
-CREATE UNIQUE INDEX version_seq_unique ON core.version (scope_key, object_id, version_seq);
+CREATE UNIQUE INDEX version_id_unique ON core.version (version_id, scope_key);
+CREATE UNIQUE INDEX version_seq_unique ON core.version (object_id, scope_key, version_seq);
 
 -- What an erasure removes: values and the salt that keys their digests.
 CREATE TABLE core.version_private (
@@ -51,7 +55,7 @@ CREATE TABLE core.version_span (
   content            jsonb,                       -- a projection of the content without what jsonb cannot hold
   PRIMARY KEY (scope_key, from_seq)
 );
-CREATE UNIQUE INDEX version_span_head ON core.version_span (scope_key, object_id) WHERE to_seq = 9223372036854775807;
+CREATE UNIQUE INDEX version_span_head ON core.version_span (object_id, scope_key) WHERE to_seq = 9223372036854775807;
 CREATE INDEX version_span_head_order ON core.version_span (scope_key, from_seq DESC, object_id)
   WHERE to_seq = 9223372036854775807;
 
@@ -69,7 +73,7 @@ CREATE TABLE core.ledger (
   entry_hash  bytea NOT NULL,
   PRIMARY KEY (scope_key, sequence)
 );
-CREATE INDEX ledger_subject ON core.ledger (scope_key, subject_id, sequence) WHERE subject_id IS NOT NULL;
+CREATE INDEX ledger_subject ON core.ledger (subject_id, scope_key, sequence) WHERE subject_id IS NOT NULL;
 
 CREATE FUNCTION core.refuse_change() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
@@ -96,9 +100,9 @@ CREATE TABLE core.operation_record (
   last_seq       bigint,                   -- the last event of the operation
   answer         bytea,                    -- the answer that no version can give back: an error, a batch, an event
   created_at     timestamptz NOT NULL,
-  PRIMARY KEY (scope_key, operation_hash)
+  PRIMARY KEY (operation_hash, scope_key)
 );
-CREATE UNIQUE INDEX operation_record_key ON core.operation_record (scope_key, key_hash) WHERE key_hash IS NOT NULL;
+CREATE UNIQUE INDEX operation_record_key ON core.operation_record (key_hash, scope_key) WHERE key_hash IS NOT NULL;
 
 CREATE TABLE core.source_event (
   scope_key      bigint NOT NULL,
@@ -106,8 +110,9 @@ CREATE TABLE core.source_event (
   operation_hash bytea NOT NULL,
   salt           bytea,
   fingerprint    bytea,                    -- of the payload; null once erased, and then it never recreates
-  PRIMARY KEY (scope_key, source_hash)
+  PRIMARY KEY (source_hash, scope_key)
 );
+CREATE INDEX source_event_operation ON core.source_event (operation_hash, scope_key);
 
 DO $$
 DECLARE name text;
