@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import aiohttp
 import msgspec
 
-from pamspec_client.errors import SubscriptionClosed
+from pamspec_client.errors import ProtocolError, SubscriptionClosed
 from pamspec_client.frames import Frame, Lost, Position, decode
 from pamspec_client.models import NOTHING, PollPage
 from pamspec_client.sse import SseParser
@@ -96,12 +96,24 @@ class SseSource:
 class WebSocketSource:
     """A WebSocket, opened after a position."""
 
-    def __init__(self, client: AsyncClient, subscription_id: str) -> None:
+    def __init__(self, client: AsyncClient, subscription_id: str, max_events: int) -> None:
         self._transport = client.transport
         self._url = f"{client.base_url}/v1/subscriptions/{subscription_id}/ws"
+        self._poll = PollSource(client, subscription_id, max_events)
 
     async def frames(self, after: Position) -> AsyncGenerator[Frame, None]:
         """Frames of one connection, until it ends."""
+        try:
+            async for frame in self._connected(after):
+                yield frame
+        except aiohttp.WSServerHandshakeError as error:
+            if not 400 <= error.status < 500:
+                raise
+            # A refused handshake carries no reason that reaches us; a poll is refused with the same one.
+            await self._poll.page(after, 0)
+            raise ProtocolError(f"the channel is refused with status {error.status}") from error
+
+    async def _connected(self, after: Position) -> AsyncGenerator[Frame, None]:
         place = {"after_sequence": str(after.sequence), "ledger_epoch": str(after.ledger_epoch)}
         async with self._transport.session.ws_connect(
             self._url, params=place, heartbeat=30.0, max_msg_size=16 * 1024 * 1024

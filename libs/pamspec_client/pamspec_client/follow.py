@@ -14,12 +14,9 @@ from collections.abc import AsyncGenerator
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
-import aiohttp
-
 from pamspec_client.channels import PollSource, SseSource, WebSocketSource
 from pamspec_client.documents import FollowChannel
 from pamspec_client.errors import (
-    AccessDenied,
     ChannelReplaced,
     ClientError,
     InvalidRequest,
@@ -107,7 +104,7 @@ class Follow:
                 except (Lost, NoAnswer, ServiceUnavailable, *TRANSPORT_ERRORS) as error:
                     await self._pause(error)
                 except InvalidRequest as error:
-                    self._move_to_new_epoch(error)
+                    self._go_on_after(error)
         finally:
             await self._end_acknowledging()
 
@@ -116,7 +113,7 @@ class Follow:
         client, subscription_id = self._client, self._subscription_id
         if self._cursor is None or self._channel == "nats":
             entry = await client.get_subscription(subscription_id)
-            if entry.closed is not None and entry.next_after_sequence >= entry.closed.last_delivered_sequence:
+            if entry.closed is not None:
                 raise SubscriptionClosed(subscription_id, entry.closed.reason, entry.closed.last_delivered_sequence)
             if self._cursor is None:
                 start = entry.next_after_sequence if self._after_sequence is None else self._after_sequence
@@ -127,7 +124,7 @@ class Follow:
         if self._channel == "sse":
             return SseSource(client, subscription_id)
         if self._channel == "websocket":
-            return WebSocketSource(client, subscription_id)
+            return WebSocketSource(client, subscription_id, self._max_events)
         return PollSource(client, subscription_id, self._max_events)
 
     async def _received(self, source: Source) -> AsyncGenerator[Event, None]:
@@ -185,17 +182,15 @@ class Follow:
 
     async def _pause(self, error: BaseException) -> None:
         """Before the next connection: a growing random time, Retry-After where the service named one."""
-        if isinstance(error, aiohttp.WSServerHandshakeError) and 400 <= error.status < 500:
-            raise AccessDenied(
-                "The service refuses the channel; check the key and the subscription.", status=error.status
-            )
         self.reconnects += 1
         self._tries += 1
         retry_after_s = error.retry_after_s if isinstance(error, ServiceUnavailable) else None
         await asyncio.sleep(self._client.transport.retry.pause_s(self._tries, retry_after_s))
 
-    def _move_to_new_epoch(self, error: InvalidRequest) -> None:
+    def _go_on_after(self, error: InvalidRequest) -> None:
         """A restore made our position worthless: go on where the service says, when the caller allowed that."""
+        if error.reason == "replaced":
+            raise ChannelReplaced(f"another consumer of subscription {self._subscription_id} took over") from error
         epoch, sequence = error.details.get("ledger_epoch"), error.details.get("resume_after")
         if error.reason != "position_outdated" or not self._resume_outdated:
             raise error

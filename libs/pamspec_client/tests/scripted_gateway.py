@@ -36,11 +36,10 @@ def event(sequence: int, **members: Any) -> dict[str, Any]:
     }
 
 
-def error(code: str, status: int, message: str = "Refused.", **headers: str) -> web.Response:
+def error(code: str, status: int, reason: str | None = None, **headers: str) -> web.Response:
     """An answer in the error envelope."""
-    document = {
-        "error": {"code": code, "message": message, "retryable": status == 503, "operation_id": "op:e", "details": {}}
-    }
+    inner = {"code": code, "message": "Refused.", "retryable": status == 503, "operation_id": "op:e"}
+    document = {"error": {**inner, "details": {"reason": reason} if reason else {}}}
     return web.json_response(document, status=status, headers=headers)
 
 
@@ -52,6 +51,7 @@ class Faults:
     refuse: list[web.Response] = field(default_factory=list)
     cut_stream_after: list[int] = field(default_factory=list)
     """Frames that each of the next streams carries before its connection is cut."""
+    refuse_sockets: int = 0
     leave_out: set[int] = field(default_factory=set)
     """Sequences whose frames are lost on their way, once each."""
 
@@ -195,6 +195,9 @@ class ScriptedGateway:
         return response
 
     async def _socket(self, request: web.Request) -> web.StreamResponse:
+        if self.faults.refuse_sockets > 0:
+            self.faults.refuse_sockets -= 1
+            return error("invalid_request", 400)
         after = request.query.get("after_sequence")
         self.last_event_ids.append(after)
         socket = web.WebSocketResponse()

@@ -182,6 +182,27 @@ async def test_a_refused_key_is_raised(client: AsyncClient, gateway: ScriptedGat
             await take(events, 1)
 
 
+async def test_a_poll_that_was_replaced_stops(client: AsyncClient, gateway: ScriptedGateway) -> None:
+    gateway.append(1)
+    async with client.follow(SUBSCRIPTION) as events:
+        assert await take(events, 1) == [1]
+        gateway.faults.refuse = [error("invalid_request", 400, "replaced")]
+        with pytest.raises(ChannelReplaced):
+            await take(events, 1)
+
+
+async def test_a_refused_socket_tells_why(client: AsyncClient, gateway: ScriptedGateway) -> None:
+    gateway.append(2)
+    gateway.faults.cut_stream_after = [1]
+    async with client.follow(SUBSCRIPTION, channel="websocket") as events:
+        assert await take(events, 1) == [1]
+        gateway.faults.refuse_sockets = 1
+        gateway.epoch = 2
+        with pytest.raises(InvalidRequest) as caught:
+            await take(events, 1)
+    assert caught.value.reason == "position_outdated"
+
+
 async def test_a_position_of_an_older_epoch_is_raised_or_moved_as_the_caller_says(
     client: AsyncClient, gateway: ScriptedGateway
 ) -> None:
