@@ -9,7 +9,8 @@ from typing import Protocol, cast
 from pamspec_cli.data import DirectoryBusy
 from pamspec_cli.servers.process import ServerError
 
-COMMANDS = ("down", "status")
+COMMANDS = ("up", "down", "status", "demo", "create", "read", "query", "history", "subscribe", "tail")
+"""Each has a module of its name in pamspec_cli.commands, loaded when it is called or when help lists all."""
 
 
 class Command(Protocol):
@@ -29,11 +30,11 @@ def command(name: str) -> Command:
     return cast(Command, importlib.import_module(f"pamspec_cli.commands.{name.replace('-', '_')}"))
 
 
-def parser() -> argparse.ArgumentParser:
-    """The whole command line."""
+def parser(argv: Sequence[str]) -> argparse.ArgumentParser:
+    """The command line: of the one subcommand that `argv` names, else of all."""
     whole = argparse.ArgumentParser(prog="pamspec", description="Persistent memory for agents.")
     subcommands = whole.add_subparsers(dest="command", required=True, metavar="COMMAND")
-    for name in COMMANDS:
+    for name in [name for name in COMMANDS if name in argv[:1]] or COMMANDS:
         module = command(name)
         module.add(subcommands.add_parser(name, help=module.SUMMARY, description=module.SUMMARY))
     return whole
@@ -41,7 +42,8 @@ def parser() -> argparse.ArgumentParser:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs one subcommand; its exit code."""
-    arguments = parser().parse_args(argv)
+    given = list(sys.argv[1:] if argv is None else argv)
+    arguments = parser(given).parse_args(given)
     try:
         return command(arguments.command).run(arguments)
     except DirectoryBusy as busy:

@@ -40,7 +40,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("service")
     group.add_argument("--url", help="address of the gateway (PAMSPEC_URL, else that of `pamspec up` on --data)")
     group.add_argument("--key", help="API key (PAMSPEC_API_KEY, else the development key of --data)")
-    group.add_argument("--data", metavar="DIR", help="the data directory (PAMSPEC_DATA, else ./pamspec-data)")
+    group.add_argument("--data", metavar="DIR", help="the data directory (PAMSPEC_DATA, else ./.data)")
     parser.add_argument("--json", action="store_true", help="JSON instead of lines for people")
 
 

@@ -14,7 +14,7 @@ from types import TracebackType
 
 from pamspec_cli.servers import secrets
 
-DEFAULT = "pamspec-data"
+DEFAULT = ".data"
 _LOCK_SECONDS = 0.5
 
 
@@ -23,7 +23,7 @@ class DirectoryBusy(Exception):
 
 
 def chosen(argument: str | None) -> Path:
-    """The data directory: the argument, else PAMSPEC_DATA, else ./pamspec-data; absolute."""
+    """The data directory: the argument, else PAMSPEC_DATA, else ./.data; absolute."""
     return Path(argument or os.environ.get("PAMSPEC_DATA") or DEFAULT).expanduser().resolve()
 
 

@@ -13,8 +13,8 @@ from pamspec_cli.data import DataDirectory
 from pamspec_cli.servers.process import LOOPBACK, free_port, port_is_free
 from pamspec_cli.stack import Addresses
 
-SERVICES = ("write", "relay", "query", "subscription", "gateway")
-"""In the order of their start: who is called comes before who calls. They stop the other way round."""
+SERVICES = ("relay", "write", "query", "subscription", "gateway")
+"""In the order of their start; they stop the other way round, so that the relay still moves what write left."""
 
 
 @dataclass(frozen=True)

@@ -20,7 +20,7 @@ from pamspec_common.principal import RIGHT_ADMIN, RIGHT_ASSERT_ACTOR, RIGHT_AUDI
 TENANT_ID = "tenant:development"
 ACTOR_ID = "human:developer"
 ACTOR_KIND = "human"
-SCOPE_ID = "scope:development"
+SCOPE_ID = "workspace:default"
 KEY_ID = "key:development"
 RIGHTS = [RIGHT_ADMIN, RIGHT_ASSERT_ACTOR, RIGHT_AUDIT]
 PRINCIPAL_TOKEN = subject_token(TENANT_ID, ACTOR_ID)

@@ -65,4 +65,4 @@ def test_the_directory_is_the_argument_then_the_variable(monkeypatch: pytest.Mon
     assert chosen(None) == tmp_path / "variable"
     monkeypatch.delenv("PAMSPEC_DATA")
     monkeypatch.chdir(tmp_path)
-    assert chosen(None) == tmp_path / "pamspec-data"
+    assert chosen(None) == tmp_path / ".data"

@@ -15,7 +15,7 @@ _LOOK_SECONDS = 0.05
 
 def add(parser: argparse.ArgumentParser) -> None:
     """Declares the arguments."""
-    parser.add_argument("--data", metavar="DIR", help="the data directory (PAMSPEC_DATA, else ./pamspec-data)")
+    parser.add_argument("--data", metavar="DIR", help="the data directory (PAMSPEC_DATA, else ./.data)")
 
 
 def run(arguments: argparse.Namespace) -> int:

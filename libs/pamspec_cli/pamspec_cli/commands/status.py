@@ -15,12 +15,12 @@ _ANSWER_SECONDS = 5
 
 def add(parser: argparse.ArgumentParser) -> None:
     """Declares the arguments."""
-    parser.add_argument("--data", metavar="DIR", help="the data directory (PAMSPEC_DATA, else ./pamspec-data)")
+    parser.add_argument("--data", metavar="DIR", help="the data directory (PAMSPEC_DATA, else ./.data)")
     parser.add_argument("--json", action="store_true", help="one JSON document instead of lines")
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """0 when the service is ready, 1 otherwise."""
+    """0 when the service takes work (ready, or degraded: a part lags), 1 otherwise."""
     data = DataDirectory(chosen(arguments.data))
     owner, noted = data.owner(), data.noted()
     gateway = noted.get("gateway")
@@ -34,7 +34,7 @@ def run(arguments: argparse.Namespace) -> int:
     else:
         for line in _lines(document):
             print(line)
-    return 0 if document["status"] == "ready" else 1
+    return 0 if document["status"] in ("ready", "degraded") else 1
 
 
 async def _readiness(gateway: str) -> dict[str, object]:
@@ -51,7 +51,7 @@ def _lines(document: dict[str, object]) -> list[str]:
     lines = [f"{document['status']}  {document['gateway'] or ''}  {document['data']}".replace("    ", "  ")]
     parts = document.get("parts")
     for name, part in sorted(parts.items()) if isinstance(parts, dict) else ():
-        details = "  ".join(f"{key}={value}" for key, value in part.items() if key != "ok")
+        details = "  ".join(f"{key}={value}" for key, value in part.items() if key not in ("ok", "essential"))
         lines.append(f"  {'ok     ' if part.get('ok') else 'behind '} {name:<24} {details}".rstrip())
     if document["pid"] is None:
         lines.append(f"  start it with  pamspec up --data {document['data']}")

@@ -1,0 +1,100 @@
+"""`pamspec up`: servers, services and the public door, until SIGINT or SIGTERM; then everything stops in order."""
+
+import argparse
+import asyncio
+import os
+import signal
+from contextlib import AsyncExitStack
+
+import uvloop
+
+from pamspec_cli import composition, development, processes
+from pamspec_cli.data import DataDirectory, chosen
+from pamspec_cli.deployment import Deployment
+from pamspec_cli.servers.nats import AgentUser
+from pamspec_cli.stack import servers
+from pamspec_common.telemetry import setup_logging, setup_metrics
+
+SUMMARY = "run the whole service with its servers, until Ctrl-C"
+
+
+def add(parser: argparse.ArgumentParser) -> None:
+    """Declares the arguments."""
+    parser.add_argument("--processes", action="store_true", help="one process per service instead of one for all")
+    parser.add_argument("--data", metavar="DIR", help="the data directory (PAMSPEC_DATA, else ./.data)")
+    parser.add_argument("--port", type=_port, metavar="N", help="port of the gateway (else a free one, kept)")
+
+
+def _port(text: str) -> int:
+    number = int(text)
+    if not 0 <= number <= 65535:
+        raise argparse.ArgumentTypeError("a port lies between 1 and 65535; 0 takes a free one")
+    return number
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """0 after an ordered stop."""
+    setup_logging(os.environ.get("PAMSPEC_LOG_LEVEL", "WARNING"))
+    setup_metrics()
+    with DataDirectory(chosen(arguments.data)) as data:
+        return uvloop.run(_until_signal(data, arguments))
+
+
+async def _until_signal(data: DataDirectory, arguments: argparse.Namespace) -> int:
+    """A signal cancels the work, which unwinds in order; a second one ends this process and, with it, its children."""
+    work = asyncio.create_task(_serve(data, arguments), name="up")
+    asked = False
+
+    def ask() -> None:
+        nonlocal asked
+        if asked:
+            os._exit(1)
+        asked = True
+        print("stopping", flush=True)
+        work.cancel()
+
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        loop.add_signal_handler(number, ask)
+    try:
+        await work
+    except asyncio.CancelledError:
+        if not asked:
+            raise
+    print("stopped", flush=True)
+    return 0
+
+
+async def _serve(data: DataDirectory, arguments: argparse.Namespace) -> None:
+    key = development.chosen_key(data)
+    async with AsyncExitStack() as stack:
+        agent = AgentUser.of_principal(development.PRINCIPAL_TOKEN)
+        addresses = await stack.enter_async_context(servers(data, agent))
+        deployment = Deployment.of(data, addresses, arguments.port)
+        await development.ensure_principal(addresses.database_url, deployment.key_pepper.encode(), key)
+        pids: dict[str, int | None] = {}
+        if arguments.processes:
+            started = await stack.enter_async_context(processes.running(data, deployment))
+            pids = {name: service.process.pid for name, service in started.items()}
+            gateway = deployment.url("gateway")
+        else:
+            gateway = await stack.enter_async_context(composition.running(deployment))
+        await development.ensure_scope(gateway, key)
+        data.note(
+            {
+                "gateway": gateway,
+                "mode": "processes" if arguments.processes else "one process",
+                "processes": pids,
+                "nats": addresses.nats_url,
+                "agent_seed_file": str(addresses.agent_seed_file or ""),
+            }
+        )
+        _greet(gateway, key, data)
+        await asyncio.Event().wait()
+
+
+def _greet(gateway: str, key: development.DevelopmentKey, data: DataDirectory) -> None:
+    print(f"gateway   {gateway}   ({gateway}/docs)")
+    print(f"key       {key.text}")
+    print(f"data      {data.path}")
+    print(f"try it    {development.curl_line(gateway, key)}", flush=True)
