@@ -1,0 +1,11 @@
+"""The query service as a process."""
+
+import sys
+
+from pamspec_common.server import run
+from pamspec_query.app import build
+from pamspec_query.settings import Settings
+
+if __name__ == "__main__":
+    settings = Settings()
+    sys.exit(run(build(settings), settings))

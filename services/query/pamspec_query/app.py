@@ -1,0 +1,110 @@
+"""The composition root of the query service: its operations, its pool, and what each call passes through.
+
+Invariant: a call is answered only after its principal is verified, its body is strict JSON of the operation's shape,
+and the actor that it names is the principal's own or may be asserted (S9); every refusal carries an operation_id.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+import msgspec
+
+from pamspec_common import strict_json
+from pamspec_common.calls import Answer, Call, Handler, refusal
+from pamspec_common.errors import PamspecError, ServiceUnavailable
+from pamspec_common.ids import mint
+from pamspec_common.policy import acting_actor
+from pamspec_common.postgres import Pool, connection, create_pool
+from pamspec_common.principal import TokenVerifier
+from pamspec_common.service import Part, Service
+from pamspec_query import documents
+from pamspec_query.documents import Common, decode, own_operation_id
+from pamspec_query.handlers.context import Context
+from pamspec_query.handlers.history import inspect_history
+from pamspec_query.handlers.query import query
+from pamspec_query.handlers.read import read
+from pamspec_query.handlers.scopes import get_scope, list_scopes
+from pamspec_query.handlers.verify import verify_ledger
+from pamspec_query.model.cursors import Cursors
+from pamspec_query.settings import Settings
+from pamspec_query.store import Store
+
+T = TypeVar("T", bound=Common)
+_READY_WAIT_MS = 1000
+
+
+@dataclass
+class _Query:
+    """The running parts of the service."""
+
+    settings: Settings
+    verifier: TokenVerifier
+    cursors: Cursors
+    pool: Pool | None = None
+    store: Store | None = field(default=None, repr=False)
+
+    async def start(self) -> None:
+        self.pool = await create_pool(self.settings, "query")
+        self.store = Store(self.pool, self.settings)
+
+    async def stop(self) -> None:
+        if self.store is not None:
+            await self.store.close()
+        if self.pool is not None:
+            try:
+                await asyncio.wait_for(self.pool.close(), self.settings.drain_s)
+            except TimeoutError:
+                self.pool.terminate()
+
+    async def readiness(self) -> list[Part]:
+        assert self.pool is not None
+        try:
+            async with connection(self.pool, _READY_WAIT_MS) as conn:
+                await conn.fetchval("SELECT 1")
+        except PamspecError as error:
+            return [Part("postgres", False, {"error": error.message})]
+        return [Part("postgres", True)]
+
+    def operation(self, name: str, kind: type[T], handle: Callable[[Context, T], Awaitable[Answer]]) -> Handler:
+        """The handler of an operation, from the bytes of its call to the bytes of its answer."""
+
+        async def run(call: Call) -> Answer:
+            document: Any = None
+            try:
+                principal = self.verifier.verify(call.principal)
+                document = strict_json.parse(call.body)
+                request = decode(kind, document)
+                asserted = None if request.actor is None else msgspec.structs.asdict(request.actor)
+                actor, _ = acting_actor(principal, asserted)
+                if self.store is None:
+                    raise ServiceUnavailable("The service is starting; try again.")
+                context = Context(self.store, self.cursors, principal, actor["actor_id"], name, document)
+                return await handle(context, request)
+            except PamspecError as error:
+                return refusal(error, own_operation_id(document) or mint("op"))
+
+        return run
+
+
+def build(settings: Settings) -> Service:
+    """The query service: read, query, inspect_history, get_scope, list_scopes and verify_ledger.
+
+    ValueError without token keys: it could neither verify a principal nor sign a cursor.
+    """
+    keys = settings.token_key_bytes()
+    if not keys:
+        raise ValueError("PAMSPEC_TOKEN_KEYS names no key; the query service verifies principals and signs cursors")
+    parts = _Query(settings, TokenVerifier(keys), Cursors(list(keys.values())))
+    operations = {
+        "read": parts.operation("read", documents.Read, read),
+        "query": parts.operation("query", documents.Query, query),
+        "inspect_history": parts.operation("inspect_history", documents.InspectHistory, inspect_history),
+        "get_scope": parts.operation("get_scope", documents.GetScope, get_scope),
+        "list_scopes": parts.operation("list_scopes", documents.ListScopes, list_scopes),
+        "verify_ledger": parts.operation("verify_ledger", documents.VerifyLedger, verify_ledger),
+    }
+    return Service("query", operations, parts.readiness, parts.start, parts.stop)

@@ -1,0 +1,84 @@
+"""Version floors: readers that wait until a scope has reached a position (K1, K2, K4).
+
+Invariant: all waiting readers share one connection and one statement per look, and a floor that is not reached in time
+is never answered from an older state.
+"""
+
+from __future__ import annotations
+
+import asyncio
+
+from pamspec_common.errors import PamspecError, ScopeNotFound
+from pamspec_common.postgres import Pool, connection, scoped
+from pamspec_query.model.positions import Head, check_epoch, stale
+from pamspec_query.queries.heads import scope_heads
+
+
+class Floors:
+    """Waits for positions."""
+
+    def __init__(self, pool: Pool, *, poll_ms: int, wait_ms: int) -> None:
+        self._pool, self._poll_s, self._wait_ms = pool, poll_ms / 1000, wait_ms
+        self._waiting: dict[asyncio.Future[Head], tuple[int, int]] = {}
+        self._watch: asyncio.Task[None] | None = None
+        self._changed = asyncio.Event()
+
+    async def reach(self, scope_key: int, min_sequence: int, wait_ms: int, epoch: int | None) -> Head:
+        """The scope's head, at or beyond the floor.
+
+        ServiceUnavailable (`stale_session`) when it is below after `wait_ms`; at least one look is taken.
+        """
+        head = await self._look(scope_key)
+        check_epoch(head, epoch)
+        if head.last_seq >= min_sequence:
+            return head
+        if wait_ms > 0:
+            future: asyncio.Future[Head] = asyncio.get_running_loop().create_future()
+            self._waiting[future] = (scope_key, min_sequence)
+            self._changed.set()
+            if self._watch is None or self._watch.done():
+                self._watch = asyncio.create_task(self._run(), name="floors")
+            try:
+                return await asyncio.wait_for(future, wait_ms / 1000)
+            except TimeoutError:
+                pass
+            finally:
+                self._waiting.pop(future, None)
+        raise stale(head, min_sequence)
+
+    async def close(self) -> None:
+        """Stop looking; whoever still waits gets the head's distance as its answer."""
+        if self._watch is not None:
+            self._watch.cancel()
+            await asyncio.gather(self._watch, return_exceptions=True)
+
+    async def _look(self, scope_key: int) -> Head:
+        async with connection(self._pool, self._wait_ms) as conn, scoped(conn, [scope_key], read_only=True):
+            found = (await scope_heads(conn, [scope_key])).get(scope_key)
+        if found is None:
+            raise ScopeNotFound
+        return found
+
+    async def _run(self) -> None:
+        while self._waiting:
+            self._changed.clear()
+            try:
+                await self._round()
+            except PamspecError as error:
+                for future in list(self._waiting):
+                    if not future.done():
+                        future.set_exception(error)
+                return
+            try:
+                await asyncio.wait_for(self._changed.wait(), self._poll_s)
+            except TimeoutError:
+                continue
+
+    async def _round(self) -> None:
+        keys = sorted({key for key, _ in self._waiting.values()})
+        async with connection(self._pool, self._wait_ms) as conn, scoped(conn, keys, read_only=True):
+            found = await scope_heads(conn, keys)
+        for future, (key, sequence) in list(self._waiting.items()):
+            head = found.get(key)
+            if head is not None and head.last_seq >= sequence and not future.done():
+                future.set_result(head)

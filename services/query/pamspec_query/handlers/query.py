@@ -1,0 +1,77 @@
+"""query: structured and temporal retrieval within one scope (PAMSPEC P120-P123, P147-P157)."""
+
+from __future__ import annotations
+
+from pamspec_common.calls import Answer
+from pamspec_common.envelope import envelope_bytes, project
+from pamspec_common.errors import InvalidRequest
+from pamspec_common.postgres import Connection
+from pamspec_common.strict_json import dumps
+from pamspec_query.documents import Query
+from pamspec_query.handlers.context import Context, check_cursor, refuse_grant
+from pamspec_query.model import ordering
+from pamspec_query.model.cursors import Cursor
+from pamspec_query.model.plan import Plan, plan
+from pamspec_query.model.positions import Head, check_floor, check_reached, headers
+from pamspec_query.model.states import HINT
+from pamspec_query.queries.heads import position_at
+from pamspec_query.queries.search import At, Item, fetch_page, matches_without_default
+
+
+async def query(context: Context, request: Query) -> Answer:
+    """A page of what matches, in the order asked for; equal state and request give equal bytes (P156, S17).
+
+    The first page fixes the position; later pages read the same one, whatever is written meanwhile.
+    """
+    wanted = plan(request)
+    refuse_grant(request)
+    text = None if request.pagination is None else request.pagination.cursor
+    cursor = None if text is None else context.read_cursor(text)
+    async with context.moment(request, wanted.narrowing()) as (conn, scope_key, head):
+        at = await _where(conn, scope_key, head, wanted, cursor)
+        check_floor(at.position, request.min_sequence, "the cursor or as_of")
+        page = await fetch_page(conn, scope_key, wanted, at, context.store.settings.page_bytes)
+        hint = (
+            not page.items
+            and cursor is None
+            and wanted.states.defaulted
+            and await matches_without_default(conn, scope_key, wanted, at, context.store.settings.hint_window)
+        )
+    next_cursor = None
+    if page.more:
+        after = ordering.written(wanted.order, page.items[-1].keys)
+        next_cursor = context.write_cursor(Cursor(head.ledger_epoch, at.position, after))
+    return Answer(200, _body(wanted, page.items, next_cursor, hint), headers(at.position, head.ledger_epoch))
+
+
+async def _where(conn: Connection, scope_key: int, head: Head, wanted: Plan, cursor: Cursor | None) -> At:
+    """Where the page reads."""
+    if cursor is not None:
+        check_cursor(cursor, head)
+        try:
+            after = ordering.read(wanted.order, cursor.after)
+        except ValueError:
+            raise InvalidRequest("The cursor does not fit the ordering; start again without a cursor.") from None
+        return At(cursor.position, cursor.position == head.last_seq, after)
+    position = head.last_seq
+    if wanted.ledger_sequence is not None:
+        check_reached(head, wanted.ledger_sequence)
+        position = wanted.ledger_sequence
+    elif wanted.recorded_at is not None:
+        position = await position_at(conn, scope_key, wanted.recorded_at, head.last_seq)
+    return At(position, position == head.last_seq, None)
+
+
+def _body(wanted: Plan, items: list[Item], next_cursor: str | None, hint: bool) -> bytes:
+    """The answer's bytes, members in the order of their names."""
+    parts = []
+    for item in items:
+        stored = item.stored
+        if wanted.fields is None:
+            shown = b'{"envelope":' + envelope_bytes(stored.metadata, stored.content, stored.private) + b"}"
+        else:
+            projection = project(stored.metadata, stored.content, stored.private, wanted.fields)
+            shown = b'{"projection":' + projection + b"}"
+        parts.append(shown)
+    told = b'"hint":' + dumps(HINT) + b"," if hint else b""
+    return b"{" + told + b'"items":[' + b",".join(parts) + b'],"next_cursor":' + dumps(next_cursor) + b"}"

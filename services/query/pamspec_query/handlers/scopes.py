@@ -1,0 +1,62 @@
+"""get_scope and list_scopes: the scopes that a principal can see."""
+
+from __future__ import annotations
+
+from pamspec_common.calls import Answer
+from pamspec_common.errors import InvalidRequest, ScopeNotFound
+from pamspec_common.policy import authorize
+from pamspec_common.strict_json import dumps
+from pamspec_query.documents import GetScope, ListScopes
+from pamspec_query.handlers.context import Context, refuse_grant
+from pamspec_query.model.cursors import Cursor
+from pamspec_query.model.plan import DEFAULT_LIMIT
+from pamspec_query.model.positions import headers
+from pamspec_query.queries import heads
+
+
+async def get_scope(context: Context, request: GetScope) -> Answer:
+    """The document of a scope; the head of its ledger travels in the headers."""
+    refuse_grant(request)
+    async with context.moment(request) as (conn, _, head):
+        found = await heads.resolve_scope(conn, context.principal.tenant_id, request.scope_id)
+    if found is None:
+        raise ScopeNotFound
+    return Answer(200, b'{"scope":' + found[1] + b"}", headers(head.last_seq, head.ledger_epoch))
+
+
+async def list_scopes(context: Context, request: ListScopes) -> Answer:
+    """A page of the tenant's scopes by scope_id, or the one that is named; ScopeNotFound when that cannot be seen."""
+    refuse_grant(request)
+    tenant_id = context.principal.tenant_id
+    authorize(context.principal, context.operation, tenant_id)
+    if request.scope_id is not None:
+        async with context.store.plain() as conn:
+            one = await heads.resolve_scope(conn, tenant_id, request.scope_id)
+        if one is None:
+            raise ScopeNotFound
+        return _answer([one[1]], None)
+    limit = DEFAULT_LIMIT if request.pagination is None else request.pagination.limit
+    text = None if request.pagination is None else request.pagination.cursor
+    after = "" if text is None else _after(context.read_cursor(text))
+    async with context.store.plain() as conn:
+        found = await heads.list_scopes(conn, tenant_id, after, limit + 1)
+    shown: list[tuple[str, bytes]] = []
+    size = 0
+    for scope_id, document in found[:limit]:
+        size += len(document)
+        if shown and size > context.store.settings.page_bytes:
+            break
+        shown.append((scope_id, document))
+    cursor = context.write_cursor(Cursor(0, 0, [shown[-1][0]])) if len(found) > len(shown) else None
+    return _answer([document for _, document in shown], cursor)
+
+
+def _after(cursor: Cursor) -> str:
+    if len(cursor.after) != 1 or not isinstance(cursor.after[0], str):
+        raise InvalidRequest("The cursor belongs to another operation; start again without a cursor.")
+    return cursor.after[0]
+
+
+def _answer(documents: list[bytes], cursor: str | None) -> Answer:
+    body = b'{"next_cursor":' + dumps(cursor) + b',"scopes":[' + b",".join(documents) + b"]}"
+    return Answer(200, body)

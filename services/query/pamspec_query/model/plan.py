@@ -1,0 +1,212 @@
+"""A query request, checked and resolved: what the statement is composed from.
+
+Invariant: every member of a request is honoured or refused here (PAMSPEC P120-P123, P147, P152, P157); a plan holds
+nothing unchecked.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+from msgspec import UNSET
+
+from pamspec_common.errors import EmbeddingSpaceMismatch, InvalidRequest, PamspecError, SnapshotNotFound
+from pamspec_query.documents import AsOf, Expression, Filters, Query, Range
+from pamspec_query.model import where as tree
+from pamspec_query.model.ordering import OrderKey, order
+from pamspec_query.model.states import States, states
+
+DEFAULT_LIMIT = 50
+_INT8_MAX = 2**63 - 1
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """A half-open range on a temporal basis; None is open."""
+
+    basis: str
+    start: datetime | int | None
+    end: datetime | int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """A structured or temporal query."""
+
+    object_types: Sequence[str] | None
+    relationship_types: Sequence[str] | None
+    objects: bool
+    relationships: bool
+    provenance_ids: Sequence[str] | None
+    states: States
+    where: tree.Node | None
+    span: Span | None
+    valid_at: datetime | None
+    recorded_at: datetime | None
+    ledger_sequence: int | None
+    order: tuple[OrderKey, ...]
+    limit: int
+    fields: list[str] | None
+
+    @property
+    def past(self) -> bool:
+        """Whether an earlier position than the head was asked for."""
+        return self.recorded_at is not None or self.ledger_sequence is not None
+
+    def narrowing(self) -> list[str]:
+        """The fields by which the request can be narrowed when it scans too much."""
+        names = [] if self.where is None else tree.fields_of(self.where)
+        names += [key.field.name for key in self.order if key.field.name != "ledger_sequence"]
+        return sorted(set(names))
+
+
+def plan(request: Query) -> Plan:
+    """The plan of a request; what is wrong, unknown or not offered is an error that says so."""
+    expression = request.query
+    _refuse_ranked(request, expression)
+    if request.snapshot_id is not None:
+        raise SnapshotNotFound
+    if request.traverse is not None:
+        raise not_offered("traverse", "Traversal of relationships")
+    filters = expression.filters or Filters()
+    related = filters.relationship_type
+    as_of = check_as_of(expression.as_of)
+    return Plan(
+        object_types=_words(filters.object_type, "object_type"),
+        relationship_types=_words(related, "relationship_type"),
+        objects=related is None or filters.object_type is not None,
+        relationships=related is not None,
+        provenance_ids=_words(filters.provenance_id, "provenance_id"),
+        states=states(filters, expression.trust),
+        where=None if expression.where is UNSET else tree.parse(expression.where),
+        span=_span(expression),
+        valid_at=as_of.valid_at,
+        recorded_at=as_of.recorded_at,
+        ledger_sequence=as_of.ledger_sequence,
+        order=order(request.ordering),
+        limit=DEFAULT_LIMIT if request.pagination is None else request.pagination.limit,
+        fields=check_fields(request.fields),
+    )
+
+
+def not_offered(field: str, what: str) -> InvalidRequest:
+    """The refusal of something that the contract names and this version does not do."""
+    return InvalidRequest(f"{what} is not offered yet; leave {field} out.", details={"field": field})
+
+
+def check_fields(fields: Sequence[str] | None) -> list[str] | None:
+    """The projection of a request, without repetitions."""
+    if fields is not None and len(set(fields)) != len(fields):
+        raise InvalidRequest("fields names one field twice; name each once.", details={"field": "fields"})
+    return None if fields is None else list(fields)
+
+
+def check_as_of(as_of: AsOf | None) -> AsOf:
+    """The past position of a request; InvalidRequest when it is empty or names two record positions."""
+    if as_of is None:
+        return AsOf()
+    if as_of.recorded_at is None and as_of.valid_at is None and as_of.ledger_sequence is None:
+        raise InvalidRequest(
+            "as_of is empty; name recorded_at, valid_at or ledger_sequence.", details={"field": "as_of"}
+        )
+    if as_of.recorded_at is not None and as_of.ledger_sequence is not None:
+        raise InvalidRequest(
+            "as_of names two record positions; leave recorded_at or ledger_sequence out.", details={"field": "as_of"}
+        )
+    return AsOf(_utc(as_of.recorded_at, "recorded_at"), _utc(as_of.valid_at, "valid_at"), as_of.ledger_sequence)
+
+
+def _utc(instant: datetime | None, name: str) -> datetime | None:
+    try:
+        return None if instant is None else instant.astimezone(UTC)
+    except OverflowError:
+        raise InvalidRequest(
+            f"as_of.{name} lies outside the years 1 to 9999 in UTC.", details={"field": f"as_of.{name}"}
+        ) from None
+
+
+def _refuse_ranked(request: Query, expression: Expression) -> None:
+    """S25 for the ranked kinds, which need an index that does not exist yet."""
+    if expression.kind in ("semantic", "hybrid"):
+        raise _ranked_refusal(request, expression)
+    for name in ("text", "vector", "modes"):
+        if getattr(expression, name) is not None:
+            raise InvalidRequest(
+                f"query.{name} belongs to the kinds semantic and hybrid; filter with query.where instead.",
+                details={"field": f"query.{name}"},
+            )
+    if request.explain_ranking:
+        raise InvalidRequest(
+            "explain_ranking belongs to the kinds semantic and hybrid; nothing is ranked here.",
+            details={"field": "explain_ranking"},
+        )
+    if request.embedding_space_id is not None:
+        raise EmbeddingSpaceMismatch("No such embedding space exists here; leave embedding_space_id out.")
+
+
+def _ranked_refusal(request: Query, expression: Expression) -> PamspecError:
+    modes = expression.modes
+    by_vector = expression.kind == "semantic" or modes is None or "vector" in modes
+    if by_vector and request.embedding_space_id is None:
+        return InvalidRequest(
+            "A query by vector names its space; send embedding_space_id.", details={"field": "embedding_space_id"}
+        )
+    if request.embedding_space_id is not None:
+        return EmbeddingSpaceMismatch("No such embedding space exists here; register it first.")
+    return InvalidRequest(
+        "Ranked retrieval without vectors is not offered yet; send the kind structured.",
+        details={"field": "query.modes"},
+    )
+
+
+def _words(words: list[str] | str | None, name: str) -> list[str] | None:
+    if words is None or isinstance(words, str):
+        return None
+    if any("\0" in word for word in words):
+        field = f"query.filters.{name}"
+        raise InvalidRequest(f"{field}: a NUL character cannot be looked for.", details={"field": field})
+    return sorted(set(words))
+
+
+def _span(expression: Expression) -> Span | None:
+    basis, given = expression.temporal_basis, expression.range
+    if expression.kind != "temporal":
+        if basis is not None or given is not None:
+            raise InvalidRequest(
+                "temporal_basis and range belong to the kind temporal; send that kind.", details={"field": "query.kind"}
+            )
+        return None
+    if basis is None:
+        if given is not None or expression.as_of is None:
+            raise InvalidRequest(
+                "A temporal query names its basis; send temporal_basis.", details={"field": "query.temporal_basis"}
+            )
+        return None
+    bounds = given or Range()
+    start, end = _bound(basis, bounds.from_, "from"), _bound(basis, bounds.to, "to")
+    if given is not None and start is None and end is None:
+        raise InvalidRequest("query.range is empty; send from, to or both.", details={"field": "query.range"})
+    if start is not None and end is not None and _not_before(start, end):
+        raise InvalidRequest(
+            "query.range holds nothing: from is included and to is not, so from must lie before to.",
+            details={"field": "query.range"},
+        )
+    return Span(basis, start, end)
+
+
+def _not_before(start: Any, end: Any) -> bool:
+    return bool(start >= end)
+
+
+def _bound(basis: str, value: Any, name: str) -> datetime | int | None:
+    field = f"query.range.{name}"
+    if value is None:
+        return None
+    if basis != "sequence":
+        return tree.instant(value, field)
+    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= _INT8_MAX:
+        raise InvalidRequest(f"{field} is a ledger sequence for that basis.", details={"field": field})
+    return value

@@ -1,0 +1,200 @@
+"""The `where` tree: groups and typed conditions.
+
+Invariant: what the tree means is decided here alone. A condition is true or false, never unknown: a field that is
+missing meets `ne` and `nin`, and no other operator but `exists: false`. Text compares by code point, numbers by value,
+times as instants; a value of another type than the one stored meets nothing. An operator or a value that does not go
+with its field is invalid_request.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Literal
+
+from pamspec_common.errors import InvalidRequest
+from pamspec_common.instants import parse as parse_instant
+from pamspec_common.strict_json import LosslessFloat, canonical
+from pamspec_query.documents import holds_nul
+from pamspec_query.model.fields import Field, Pointer, resolve
+
+MAX_DEPTH = 8
+MAX_CONDITIONS = 200
+MAX_VALUES = 1000
+_INT8 = 2**63
+
+Joint = Literal["and", "or", "not"]
+_JOINTS: tuple[Joint, ...] = ("and", "or", "not")
+OPERATORS = ("eq", "ne", "gt", "gte", "lt", "lte", "in", "nin", "exists", "contains", "starts_with")
+_ORDER = frozenset({"gt", "gte", "lt", "lte"})
+_SETS = frozenset({"in", "nin"})
+_ALLOWED: dict[str, frozenset[str]] = {
+    "text": frozenset(OPERATORS),
+    "state": frozenset({"eq", "ne", "in", "nin", "exists"}),
+    "time": frozenset({"eq", "ne", "in", "nin", "exists"}) | _ORDER,
+    "integer": frozenset({"eq", "ne", "in", "nin", "exists"}) | _ORDER,
+    "number": frozenset({"eq", "ne", "in", "nin", "exists"}) | _ORDER,
+    "texts": frozenset({"exists", "contains"}),
+}
+_TINY = re.compile(r"[eE]-[0-9]{4}")
+
+
+@dataclass(frozen=True, slots=True)
+class Json:
+    """A JSON value as its text, ready to be compared as jsonb; `text` when it is a string."""
+
+    encoded: str
+    text: str | None = None
+    composite: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Condition:
+    """A field, an operator and a value of the field's type."""
+
+    target: Field | Pointer
+    op: str
+    value: Any
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """and: all hold; or: at least one holds; not: none holds."""
+
+    joint: Joint
+    members: tuple[Node, ...]
+
+
+Node = Group | Condition
+
+
+def parse(document: Any) -> Node:
+    """The tree of a request; InvalidRequest names the place that is wrong."""
+    return _Parser().node(document, "where", 1)
+
+
+def fields_of(node: Node) -> list[str]:
+    """The names of all fields that a tree looks at."""
+    if isinstance(node, Condition):
+        return [node.target.name]
+    return sorted({name for member in node.members for name in fields_of(member)})
+
+
+class _Parser:
+    def __init__(self) -> None:
+        self._conditions = 0
+
+    def node(self, document: Any, where: str, depth: int) -> Node:
+        if depth > MAX_DEPTH:
+            raise _refused(where, f"the tree is deeper than {MAX_DEPTH} levels; flatten it", limit=MAX_DEPTH)
+        if not isinstance(document, dict):
+            raise _refused(where, "a condition or a group is an object")
+        joint = next((name for name in _JOINTS if name in document), None)
+        if joint is None:
+            return self._condition(document, where)
+        members = document[joint]
+        if len(document) > 1 or not isinstance(members, list) or not members:
+            raise _refused(where, f"a group is one member {joint} with a list of at least one condition")
+        inner = tuple(self.node(member, f"{where}.{joint}[{index}]", depth + 1) for index, member in enumerate(members))
+        return Group(joint, inner)
+
+    def _condition(self, document: dict[str, Any], where: str) -> Condition:
+        self._conditions += 1
+        if self._conditions > MAX_CONDITIONS:
+            raise _refused(where, f"the tree has more than {MAX_CONDITIONS} conditions", limit=MAX_CONDITIONS)
+        if document.keys() != {"field", "op", "value"}:
+            raise _refused(where, "a condition has exactly the members field, op and value")
+        target = resolve(document["field"], where)
+        op = document["op"]
+        if not isinstance(op, str) or op not in OPERATORS:
+            raise _refused(where, f"op is one of {', '.join(OPERATORS)}")
+        return Condition(target, op, _value(target, op, document["value"], where))
+
+
+def _refused(where: str, reason: str, **details: Any) -> InvalidRequest:
+    return InvalidRequest(f"{where}: {reason}.", details={"field": where, **details})
+
+
+def _value(target: Field | Pointer, op: str, value: Any, where: str) -> Any:
+    if holds_nul(value):
+        raise _refused(where, "a NUL character cannot be looked for")
+    if op == "exists":
+        if not isinstance(value, bool):
+            raise _refused(where, "exists takes true or false")
+        return value
+    if op in _SETS and (not isinstance(value, list) or not 1 <= len(value) <= MAX_VALUES):
+        raise _refused(where, f"{op} takes a list of 1 to {MAX_VALUES} values", limit=MAX_VALUES)
+    if isinstance(target, Pointer):
+        return _content_value(op, value, where)
+    if op not in _ALLOWED[target.kind]:
+        raise _refused(where, f"{target.name} cannot be compared by {op}")
+    if op in _SETS:
+        return [_field_value(target, member, where) for member in value]
+    if value is None and op in ("eq", "ne"):
+        return None
+    return _field_value(target, value, where)
+
+
+def _field_value(field: Field, value: Any, where: str) -> Any:
+    if field.kind in ("text", "state", "texts"):
+        if not isinstance(value, str):
+            raise _refused(where, f"{field.name} is compared with a text")
+        if field.kind == "state" and value not in field.states:
+            raise _refused(where, f"{field.name} is one of {', '.join(sorted(field.states))}")
+        return value
+    if field.kind == "time":
+        return instant(value, where)
+    if isinstance(value, bool) or not isinstance(value, int if field.kind == "integer" else int | LosslessFloat):
+        raise _refused(where, f"{field.name} is compared with a number, without a fraction where it counts")
+    if field.kind == "number":
+        return _json(value)
+    if not -_INT8 <= value < _INT8:
+        raise _refused(where, f"{field.name} is compared with an integer of 64 bits")
+    return value
+
+
+def instant(value: Any, where: str) -> datetime:
+    """An RFC 3339 time with an offset; InvalidRequest for anything else (a date alone, an epoch, a leap second)."""
+    try:
+        if isinstance(value, str):
+            return parse_instant(value)
+    except ValueError:
+        pass
+    raise _refused(where, "a time is RFC 3339 with an offset, such as 2026-01-01T00:00:00Z, in the years 1 to 9999")
+
+
+def _content_value(op: str, value: Any, where: str) -> Any:
+    if op in _SETS:
+        return [_scalar(member, op, where) for member in value]
+    if op in ("eq", "ne"):
+        return _scalar(value, op, where)
+    if op in _ORDER:
+        if isinstance(value, bool) or not isinstance(value, str | int | LosslessFloat):
+            raise _refused(where, f"{op} takes a text or a number")
+        return _json(value)
+    if op == "starts_with" and not isinstance(value, str):
+        raise _refused(where, "starts_with takes a text")
+    return _json(value)
+
+
+def _scalar(value: Any, op: str, where: str) -> Json:
+    if isinstance(value, dict | list):
+        raise _refused(where, f"{op} compares with a text, a number, true, false or null; use contains for more")
+    return _json(value)
+
+
+def _json(value: Any) -> Json:
+    encoded = canonical(_rounded(value)).decode()
+    return Json(encoded, value if isinstance(value, str) else None, isinstance(value, dict | list))
+
+
+def _rounded(value: Any) -> Any:
+    """Numbers too small for the index become the double that they round to there, too."""
+    if isinstance(value, LosslessFloat):
+        return float(value) if _TINY.search(str(value)) else value
+    if isinstance(value, dict):
+        return {name: _rounded(below) for name, below in value.items()}
+    if isinstance(value, list):
+        return [_rounded(below) for below in value]
+    return value

@@ -1,0 +1,24 @@
+"""Settings of the query service."""
+
+from __future__ import annotations
+
+from pydantic import Field
+
+from pamspec_common.settings import CommonSettings
+
+
+class Settings(CommonSettings):
+    """What the query service needs to know beside the common settings; names start with PAMSPEC_."""
+
+    query_timeout_ms: int = Field(default=5000, ge=1)
+    """How long one statement of a query or history may run before invalid_request says what to narrow."""
+    read_connections: int = Field(default=2, ge=1)
+    """How many groups of reads by id may be under way; so many connections are never lent to queries."""
+    read_group_bytes: int = Field(default=8 * 1024 * 1024, ge=1)
+    """How much one group of reads may bring along before the rest of it waits for the next."""
+    page_bytes: int = Field(default=8 * 1024 * 1024, ge=1024)
+    """Where a page ends, whatever its limit."""
+    floor_poll_ms: int = Field(default=20, ge=1)
+    """How often the heads of scopes are looked at while a reader waits for its min_sequence."""
+    hint_window: int = Field(default=10_000, ge=1)
+    """How many of the newest objects are looked at to say whether the default filters made an answer empty."""
