@@ -1,0 +1,161 @@
+"""The composition root of the subscription service."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from datetime import timedelta
+
+from pamspec_common.calls import Operations
+from pamspec_common.errors import PamspecError
+from pamspec_common.peers import Peer, RemotePeer, peer_session
+from pamspec_common.principal import TokenSigner, TokenVerifier
+from pamspec_common.service import Background, Part, Service
+from pamspec_subscription.channels.channel import Surroundings
+from pamspec_subscription.channels.doors import StreamDoors
+from pamspec_subscription.channels.nats import NatsDeliverer
+from pamspec_subscription.channels.opening import Opener
+from pamspec_subscription.documents import Ack, ListSubscriptions, OnSubscription, Poll, Reset, Subscribe
+from pamspec_subscription.fanout import Fanout
+from pamspec_subscription.handlers.acknowledging import Acknowledging
+from pamspec_subscription.handlers.asked import handler
+from pamspec_subscription.handlers.polling import Polling
+from pamspec_subscription.handlers.subscribing import Subscribing
+from pamspec_subscription.lifecycle import Lifecycle
+from pamspec_subscription.link import BusLink
+from pamspec_subscription.model import Subscription
+from pamspec_subscription.registry import Registry
+from pamspec_subscription.rights import Decide, decide
+from pamspec_subscription.settings import Settings
+from pamspec_subscription.store import Store
+
+_HEADS_MISSED = 5
+
+_log = logging.getLogger(__name__)
+
+
+class _App:
+    def __init__(self, settings: Settings, write: Peer, may: Decide) -> None:
+        self._settings = settings
+        keys = settings.token_key_bytes()
+        kid = next(iter(keys))
+        verifier = TokenVerifier(keys)
+        self._store = Store(settings)
+        self._fanout = Fanout(self._store, settings.follow_linger_s)
+        self._registry = Registry(self._store, settings.channel_limit)
+        self._lifecycle = Lifecycle(self._store, write, TokenSigner(kid, keys[kid]))
+        around = Surroundings(
+            self._store, self._fanout, settings.channel_stall_s, self._revoke, self._registry.compare_soon
+        )
+        opener = Opener(around, self._registry, verifier, may, settings.channel_buffer)
+        self._link = BusLink(settings, self._fanout)
+        self._deliverer = NatsDeliverer(self._store, opener, self._link, settings.lease_s, settings.nats_window)
+        self._background = Background()
+        self._heads_at = 0.0
+        self.service = Service(
+            "subscription",
+            self._operations(verifier, may),
+            self._readiness,
+            self._start,
+            self._stop,
+            app=StreamDoors(opener),
+            on_drain=self._drain,
+        )
+
+    def _operations(self, verifier: TokenVerifier, may: Decide) -> Operations:
+        store, registry, lifecycle = self._store, self._registry, self._lifecycle
+        opening = Subscribing(store, lifecycle, registry, may, self._settings.keepalive_ms, self._deliverer.look)
+        cursor = Acknowledging(store, registry)
+        polling = Polling(store, self._fanout, registry, lifecycle, may)
+        return {
+            "subscribe": handler(verifier, Subscribe, opening.subscribe),
+            "unsubscribe": handler(verifier, OnSubscription, opening.unsubscribe),
+            "list_subscriptions": handler(verifier, ListSubscriptions, opening.list_subscriptions),
+            "poll": handler(verifier, Poll, polling.poll),
+            "ack": handler(verifier, Ack, cursor.ack),
+            "reset": handler(verifier, Reset, cursor.reset),
+        }
+
+    async def _start(self) -> None:
+        await self._store.open()
+        background = self._background
+        background.spawn("heads", self._compare_heads)
+        background.spawn("upkeep", self._upkeep)
+        background.spawn("bus", lambda: self._link.run(background))
+        background.spawn("nats_deliverer", lambda: self._deliverer.run(background))
+
+    async def _compare_heads(self) -> None:
+        """One query for the followed scopes and one for the channels, every interval."""
+        self._heads_at = _now()
+        while not self._background.stopping.is_set():
+            try:
+                await self._fanout.compare_heads()
+                await self._registry.compare()
+                self._heads_at = _now()
+                self._background.recovered("heads")
+            except PamspecError as error:
+                _log.info("heads are not compared: %s", error, extra={"action": "heads_wait"})
+            await self._background.pause(self._settings.heads_interval_s)
+
+    async def _upkeep(self) -> None:
+        """Finish what was interrupted, close what nobody acknowledges, note how far channels are."""
+        every = self._settings.upkeep_interval_s
+        unacknowledged = timedelta(seconds=self._settings.unacknowledged_limit_s)
+        while not await self._background.pause(every):
+            try:
+                await self._registry.note_progress()
+                await self._lifecycle.finish_leftovers(timedelta(seconds=every))
+                await self._lifecycle.close_unacknowledged(unacknowledged)
+                self._background.recovered("upkeep")
+            except PamspecError as error:
+                _log.info("upkeep waits: %s", error, extra={"action": "upkeep_waits"})
+
+    async def _revoke(self, subscription: Subscription, position: int) -> None:
+        try:
+            await self._lifecycle.close(subscription, "authorization_revoked", position)
+        except PamspecError as error:
+            _log.warning("a revoked subscription is closed later: %s", error, extra={"action": "close_waits"})
+
+    async def _drain(self) -> None:
+        await self._registry.drain(self._settings.drain_s)
+
+    async def _stop(self) -> None:
+        await self._deliverer.stop()
+        await self._background.stop(1.0)
+        await self._fanout.close()
+        await self._link.close()
+        await self._store.close()
+
+    async def _readiness(self) -> list[Part]:
+        age = _now() - self._heads_at
+        late = age > _HEADS_MISSED * max(1.0, self._settings.heads_interval_s)
+        own = [part for part in self._background.parts() if part.name not in ("bus", "heads")]
+        return [
+            Part("heads", not late, {"age_s": round(age, 1), "lag": self._fanout.lag}),
+            Part("bus", self._fanout.bus_connected, {}, essential=False),
+            Part("channels", True, {"open": len(self._registry)}),
+            *own,
+        ]
+
+
+def build(settings: Settings, write: Peer, *, may: Decide = decide) -> Service:
+    """The subscription service; nothing runs before its `start`. `may` decides on rights, by the shared policy."""
+    return _App(settings, write, may).service
+
+
+def build_remote(settings: Settings) -> Service:
+    """The same in a process of its own, with the write service behind its URL; to be called in a running loop."""
+    session = peer_session()
+    service = build(settings, RemotePeer(session, settings.write_url))
+    stop = service.on_stop
+
+    async def stop_and_close() -> None:
+        await stop()
+        await session.close()
+
+    service.on_stop = stop_and_close
+    return service
+
+
+def _now() -> float:
+    return asyncio.get_running_loop().time()

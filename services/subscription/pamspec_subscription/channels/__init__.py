@@ -1,0 +1,1 @@
+"""Channels: the ways in which frames reach a client, and the one loop that feeds them."""

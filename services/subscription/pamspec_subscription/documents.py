@@ -1,0 +1,207 @@
+"""The request documents of the operations, decoded and resolved once from their bytes.
+
+What a request may carry is contracts/operations/*.request.json; whatever else it carries is invalid_request.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal, TypeVar
+
+import msgspec
+
+from pamspec_common.errors import AccessDenied, InvalidRequest
+from pamspec_common.ids import Id
+from pamspec_common.strict_json import canonical
+from pamspec_subscription.matching import EVENT_TYPES
+from pamspec_subscription.model import ACKNOWLEDGED, Delivery
+from pamspec_subscription.predicates import compile_predicate
+
+MAX_INT = 2**63 - 1
+MAX_WAIT_MS = 30_000
+MAX_KEEPALIVE_MS = 24 * 3600 * 1000
+
+Position = Annotated[int, msgspec.Meta(ge=0, le=MAX_INT)]
+Sequence_ = Annotated[int, msgspec.Meta(ge=1, le=MAX_INT)]
+Epoch = Annotated[int, msgspec.Meta(ge=1, le=2**31 - 1)]
+WaitMs = Annotated[int, msgspec.Meta(ge=0, le=MAX_WAIT_MS)]
+Key = Annotated[str, msgspec.Meta(min_length=1, max_length=255, pattern=r"^[^\x00-\x1f\x7f]+\Z")]
+
+_STANDARD_TYPES = frozenset(
+    (
+        "claim",
+        "decision",
+        "task",
+        "artifact",
+        "observation",
+        "entity",
+        "summary",
+        "tool_invocation",
+        "tool_result",
+        "working_memory",
+    )
+)
+_EXTENSION_TYPE = re.compile(r"^(?:[a-z0-9]+(?:\.[a-z0-9-]+)+\.[a-z][a-z0-9-]*\Z|[a-z][a-z0-9+.-]*:)")
+_EVENT_TYPES = frozenset(EVENT_TYPES)
+
+
+class Actor(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
+    """An actor as sent; the subscription keeps its ids alone."""
+
+    actor_id: Id
+    actor_kind: str
+    display_name: str | None = None
+    on_behalf_of_actor_id: Id | None = None
+    delegation_id: Id | None = None
+    attestation: dict[str, Any] | None = None
+
+
+class Common(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
+    """The fields that every operation may carry."""
+
+    scope_id: Id | None = None
+    operation_id: Id | None = None
+    idempotency_key: Key | None = None
+    actor: Actor | None = None
+    delegation_id: Id | None = None
+    evaluation_run_id: Id | None = None
+    min_sequence: Position | None = None
+    wait_ms: WaitMs = 0
+    ledger_epoch: Epoch | None = None
+
+
+class Filter(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
+    """A filter as sent."""
+
+    event_classes: Annotated[list[str], msgspec.Meta(min_length=1)] | None = None
+    object_type: Annotated[str, msgspec.Meta(min_length=1)] | None = None
+    object_id: Id | None = None
+    predicate: dict[str, Any] | None = None
+
+
+class DeliveryPreferences(msgspec.Struct, forbid_unknown_fields=True):
+    """Delivery preferences as sent."""
+
+    batching_max_events: Annotated[int, msgspec.Meta(ge=1, le=1000)] = 1000
+    batching_max_wait_ms: WaitMs = 0
+    keepalive_interval_ms: Annotated[int, msgspec.Meta(ge=0, le=MAX_KEEPALIVE_MS)] = 0
+    backpressure_policy: Literal["close_on_lag", "block", "drop_oldest"] | None = None
+
+
+class Subscribe(Common, kw_only=True):
+    """subscribe."""
+
+    scope_id: Id
+    filter: Filter = msgspec.field(default_factory=Filter)
+    after_sequence: Position | None = None
+    start_sequence: Position | None = None
+    delivery: DeliveryPreferences = msgspec.field(default_factory=DeliveryPreferences)
+    channel: Literal["poll", "sse", "websocket", "nats", "webhook"] = "poll"
+    include_content: bool = False
+    webhook: dict[str, Any] | None = None
+
+
+class OnSubscription(Common, kw_only=True):
+    """unsubscribe, and the base of what names a subscription."""
+
+    subscription_id: Id
+
+
+class Poll(OnSubscription, kw_only=True):
+    """poll."""
+
+    max: Annotated[int, msgspec.Meta(ge=1, le=1000)] = 100
+    after_sequence: Position | None = None
+
+
+class Ack(OnSubscription, kw_only=True):
+    """ack."""
+
+    sequence: Position | None = None
+    sequences: Annotated[list[Sequence_], msgspec.Meta(min_length=1, max_length=1000)] | None = None
+
+
+class Reset(OnSubscription, kw_only=True):
+    """reset."""
+
+    after_sequence: Position
+
+
+class Pagination(msgspec.Struct, forbid_unknown_fields=True):
+    """A page."""
+
+    limit: Annotated[int, msgspec.Meta(ge=1, le=1000)]
+    cursor: Annotated[str, msgspec.Meta(min_length=1)] | None = None
+
+
+class ListSubscriptions(Common, kw_only=True):
+    """list_subscriptions."""
+
+    subscription_id: Id | None = None
+    pagination: Pagination = msgspec.field(default_factory=lambda: Pagination(limit=50))
+
+
+T = TypeVar("T", bound=Common)
+
+
+def decode(document: Any, kind: type[T]) -> T:
+    """The request of a parsed document; InvalidRequest names the member that is wrong."""
+    try:
+        request = msgspec.convert(document, kind)
+    except msgspec.ValidationError as error:
+        raise InvalidRequest(f"{error}. Correct it and send it again.") from None
+    if request.delegation_id is not None or (request.actor is not None and request.actor.delegation_id is not None):
+        raise AccessDenied("No effective grant with that delegation_id lets this actor subscribe here.")
+    return request
+
+
+def request_hash(document: Mapping[str, Any]) -> bytes:
+    """What makes two requests with one key the same: the document without its key and its waiting (S16)."""
+    kept = {
+        name: value
+        for name, value in document.items()
+        if name not in ("operation_id", "idempotency_key", "min_sequence", "wait_ms")
+    }
+    return hashlib.sha256(canonical(kept)).digest()
+
+
+def check_subscribe(request: Subscribe) -> int | None:
+    """The position asked for; InvalidRequest for what no subscription can be."""
+    if request.channel == "webhook" or request.webhook is not None:
+        raise InvalidRequest("Webhook delivery is not offered yet; use channel poll, sse, websocket or nats.")
+    if request.after_sequence is not None and request.start_sequence is not None:
+        raise InvalidRequest("after_sequence and start_sequence are two names of one position; send one of them.")
+    _check_filter(request.filter)
+    policy = request.delivery.backpressure_policy
+    if policy == "drop_oldest":
+        raise InvalidRequest("drop_oldest would lose events; use close_on_lag, or block over poll or nats.")
+    if policy == "block" and request.channel not in ACKNOWLEDGED:
+        raise InvalidRequest("block waits for an acknowledgement, which poll and nats have; use close_on_lag here.")
+    return request.start_sequence if request.after_sequence is None else request.after_sequence
+
+
+def _check_filter(wanted: Filter) -> None:
+    unknown = [name for name in wanted.event_classes or () if name not in _EVENT_TYPES]
+    if unknown:
+        raise InvalidRequest(f"filter.event_classes: unknown event type; use {', '.join(EVENT_TYPES)}.")
+    kind = wanted.object_type
+    if kind is not None and kind not in _STANDARD_TYPES and not _EXTENSION_TYPE.match(kind):
+        raise InvalidRequest("filter.object_type is neither a standard type nor an extension type's name.")
+    if wanted.predicate is not None:
+        compile_predicate(wanted.predicate)
+
+
+def resolve_delivery(sent: DeliveryPreferences, channel: str, keepalive_ms: int) -> Delivery:
+    """Delivery preferences with the service's defaults."""
+    policy = sent.backpressure_policy or ("block" if channel == "nats" else "close_on_lag")
+    return Delivery(
+        sent.batching_max_events, sent.batching_max_wait_ms, sent.keepalive_interval_ms or keepalive_ms, policy
+    )
+
+
+def actor_ids(actor: Mapping[str, Any]) -> dict[str, Any]:
+    """The id fields of an actor: what ledger entries and descriptors may hold of one."""
+    names = ("actor_id", "actor_kind", "on_behalf_of_actor_id", "delegation_id")
+    return {name: actor[name] for name in names if actor.get(name) is not None}

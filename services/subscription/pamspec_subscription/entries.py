@@ -1,0 +1,42 @@
+"""A ledger entry on its way to subscribers: parsed at most once, framed once for all who share a place."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import orjson
+
+from pamspec_subscription.frames import event_frame
+
+
+class Entry:
+    """One ledger entry with its stored bytes."""
+
+    __slots__ = ("_document", "_frame", "_frame_after", "event", "event_type", "sequence")
+
+    def __init__(self, sequence: int, event_type: str, event: bytes) -> None:
+        self.sequence, self.event_type, self.event = sequence, event_type, event
+        self._document: dict[str, Any] | None = None
+        self._frame_after: tuple[int, int] | None = None
+        self._frame = b""
+
+    @property
+    def document(self) -> dict[str, Any]:
+        """The event as a document."""
+        if self._document is None:
+            self._document = orjson.loads(self.event)
+        return self._document
+
+    def frame(self, prev_sequence: int, ledger_epoch: int) -> bytes:
+        """The frame without content; subscribers that come from the same frame share its bytes."""
+        after = (prev_sequence, ledger_epoch)
+        if self._frame_after != after:
+            self._frame = event_frame(self.event, prev_sequence, ledger_epoch)
+            self._frame_after = after
+        return self._frame
+
+    def closes(self, subscription_id: str) -> bool:
+        """Whether it is the subscription_closed of that subscription."""
+        return self.event_type == "subscription_closed" and (
+            self.document.get("payload", {}).get("subscription_id") == subscription_id
+        )

@@ -1,0 +1,99 @@
+"""ack and reset: the only ways to move a cursor besides polls and Last-Event-ID."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+from pamspec_common.calls import HEADER_LEDGER_EPOCH, Answer
+from pamspec_common.errors import InvalidRequest, PamspecError
+from pamspec_common.postgres import Connection, scoped
+from pamspec_common.strict_json import dumps
+from pamspec_subscription.documents import Ack, Reset
+from pamspec_subscription.handlers.asked import Asked, check_scope
+from pamspec_subscription.matching import Matcher, viewer_of
+from pamspec_subscription.model import SCAN_ROWS, Subscription, ahead_of, check_position, contiguous
+from pamspec_subscription.queries import cursors, ledger, subscriptions
+from pamspec_subscription.registry import Registry
+from pamspec_subscription.store import Store
+from pamspec_subscription.visibility import own
+
+_STEPS = 20
+"""Stretches of SCAN_ROWS that one acknowledgement passes at most; the next one goes on."""
+
+
+class Acknowledging:
+    """The operations that move a cursor."""
+
+    def __init__(self, store: Store, registry: Registry) -> None:
+        self._store, self._registry = store, registry
+
+    async def ack(self, asked: Asked[Ack]) -> Answer:
+        """Acknowledge everything up to `sequence`, or single `sequences`: the cursor becomes the highest position up to
+        which nothing is missing (P127).
+        """
+        request = asked.request
+        if (request.sequence is None) == (request.sequences is None):
+            raise InvalidRequest("Send either sequence (everything up to it) or sequences (single ones).")
+        async with self._store.session() as conn:
+            found = await subscriptions.load(conn, asked.principal.tenant_id, request.subscription_id)
+            subscription = check_scope(request, own(found, asked.principal))
+            highest = max(request.sequences) if request.sequences else request.sequence or 0
+            check_position(highest, request.ledger_epoch, subscription.head, subscription.resume_after)
+            cursor, ahead = await advance(conn, subscription, request.sequence or 0, request.sequences or ())
+        self._registry.acknowledged(subscription.key, cursor, ahead)
+        return _moved(subscription, cursor, asked.operation_id)
+
+    async def reset(self, asked: Asked[Reset]) -> Answer:
+        """Put the cursor anywhere: what comes after it is delivered, again or for the first time."""
+        request = asked.request
+        async with self._store.session() as conn:
+            found = await subscriptions.load(conn, asked.principal.tenant_id, request.subscription_id)
+            subscription = check_scope(request, own(found, asked.principal))
+            check_position(request.after_sequence, request.ledger_epoch, subscription.head, subscription.resume_after)
+            epoch = await cursors.reset(conn, subscription, request.after_sequence)
+        if epoch is None:
+            raise InvalidRequest("The subscription is closed; subscribe again with after_sequence.")
+        self._registry.replace(subscription.key, epoch)
+        return _moved(subscription, request.after_sequence, asked.operation_id)
+
+
+def _moved(subscription: Subscription, cursor: int, operation_id: str) -> Answer:
+    document = {
+        "subscription_id": subscription.subscription_id,
+        "next_after_sequence": cursor,
+        "ledger_epoch": subscription.head.ledger_epoch,
+        "operation_id": operation_id,
+    }
+    return Answer(200, dumps(document), {HEADER_LEDGER_EPOCH: str(subscription.head.ledger_epoch)})
+
+
+async def advance(
+    conn: Connection, subscription: Subscription, up_to: int, single: Collection[int]
+) -> tuple[int, list[int]]:
+    """Acknowledge in one transaction; the cursor, and the single acknowledgements that still wait beyond it."""
+    async with scoped(conn, [subscription.scope_key]):
+        locked = await subscriptions.lock(conn, *subscription.key)
+        if locked is None:
+            raise PamspecError("the subscription vanished")
+        cursor = max(locked.cursor, up_to)
+        ahead = ahead_of(cursor, {*locked.acked_ahead, *single})
+        matcher = Matcher(locked.filter, viewer_of(locked.principal, locked.actor))
+        for _ in range(_STEPS):
+            if not ahead:
+                break
+            reached = await _step(conn, locked, matcher, cursor, ahead)
+            if reached == cursor:
+                break
+            cursor = reached
+            ahead = ahead_of(cursor, ahead)
+        if (cursor, ahead) != (locked.cursor, list(locked.acked_ahead)):
+            await cursors.acknowledge(conn, locked, cursor, ahead)
+    return cursor, ahead
+
+
+async def _step(conn: Connection, locked: Subscription, matcher: Matcher, cursor: int, ahead: list[int]) -> int:
+    """How far the single acknowledgements carry the cursor over the next stretch of the ledger."""
+    to = min(ahead[-1], cursor + SCAN_ROWS)
+    entries = await ledger.page(conn, locked.scope_key, cursor, to, SCAN_ROWS, matcher)
+    matching = [entry.sequence for entry in entries if matcher.matches(entry)]
+    return contiguous(cursor, to, matching, frozenset(ahead))

@@ -1,0 +1,64 @@
+"""What every operation starts with: the verified principal and the decoded request; and how it is refused."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar
+
+from pamspec_common import ids
+from pamspec_common.calls import Answer, Call, Handler, refusal
+from pamspec_common.errors import InvalidRequest, PamspecError
+from pamspec_common.principal import Principal, TokenVerifier
+from pamspec_common.strict_json import parse
+from pamspec_subscription.documents import Common, decode
+from pamspec_subscription.model import Subscription
+
+T = TypeVar("T", bound=Common)
+
+
+@dataclass(frozen=True)
+class Asked(Generic[T]):
+    """A request of a known caller."""
+
+    principal: Principal
+    request: T
+    document: dict[str, Any]
+    operation_id: str
+    """The request's own, else minted."""
+
+
+def handler(verifier: TokenVerifier, kind: type[T], act: Callable[[Asked[T]], Awaitable[Answer]]) -> Handler:
+    """An operation's handler: whatever is refused becomes an answer with the request's operation_id."""
+
+    async def handle(call: Call) -> Answer:
+        operation_id = ids.mint("op")
+        try:
+            principal = verifier.verify(call.principal)
+            document = parse(call.body)
+            if isinstance(document, dict) and ids.is_id(document.get("operation_id")):
+                operation_id = document["operation_id"]
+            request = decode(document, kind)
+            _take_header_key(request, call.idempotency_key)
+            return await act(Asked(principal, request, document, operation_id))
+        except PamspecError as error:
+            return refusal(error, operation_id)
+
+    return handle
+
+
+def _take_header_key(request: Common, key: str | None) -> None:
+    if key is None:
+        return
+    if not 1 <= len(key) <= 255:
+        raise InvalidRequest("The header Idempotency-Key must have 1 to 255 characters.", details={"limit": 255})
+    if request.idempotency_key not in (None, key):
+        raise InvalidRequest("The header Idempotency-Key and the field idempotency_key differ; send one of them.")
+    request.idempotency_key = key
+
+
+def check_scope(request: Common, subscription: Subscription) -> Subscription:
+    """A scope_id that is sent along must be the subscription's; InvalidRequest else."""
+    if request.scope_id is not None and request.scope_id != subscription.scope_id:
+        raise InvalidRequest("scope_id is not the scope of this subscription; leave it out.")
+    return subscription

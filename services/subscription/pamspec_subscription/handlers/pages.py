@@ -1,0 +1,77 @@
+"""Collecting a page: bounded in events, in bytes and in the ledger rows it passes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from pamspec_common.postgres import Connection, scoped
+from pamspec_subscription.entries import Entry
+from pamspec_subscription.matching import Matcher
+from pamspec_subscription.model import PAGE_BYTES, SCAN_ROWS, Subscription
+from pamspec_subscription.queries import ledger
+from pamspec_subscription.store import read_page
+
+_FETCH_ROWS = 1000
+_HYDRATE = 16
+
+
+@dataclass(frozen=True)
+class Collected:
+    """The events of a page, the position after it, and the envelopes of its versions where they are wanted."""
+
+    events: list[Entry]
+    next_after: int
+    envelopes: dict[str, bytes] | None = None
+
+
+async def collect(conn: Connection, subscription: Subscription, matcher: Matcher, after: int, limit: int) -> Collected:
+    """The matching events after a position, at most `limit`, from at most SCAN_ROWS ledger rows and PAGE_BYTES."""
+    limit = min(limit, subscription.delivery.batching_max_events)
+    page = await _events(conn, subscription, matcher, after, limit)
+    if not subscription.include_content:
+        return page
+    return await _with_envelopes(conn, subscription, page)
+
+
+async def _events(conn: Connection, subscription: Subscription, matcher: Matcher, after: int, limit: int) -> Collected:
+    end = min(subscription.head.last_seq, after + SCAN_ROWS)
+    acked = frozenset(subscription.acked_ahead)
+    events: list[Entry] = []
+    size = 0
+    while after < end:
+        fetch = limit - len(events) if matcher.exact_by_columns else _FETCH_ROWS
+        page = await read_page(conn, subscription.scope_key, after, subscription.head, fetch, matcher, end)
+        for entry in page.entries:
+            if not matcher.matches(entry) or entry.sequence in acked:
+                continue
+            size += len(entry.event) + 1
+            if events and size > PAGE_BYTES:
+                return Collected(events, entry.sequence - 1)
+            events.append(entry)
+            if len(events) == limit:
+                return Collected(events, entry.sequence)
+        after = page.scanned_to
+    return Collected(events, after)
+
+
+async def _with_envelopes(conn: Connection, subscription: Subscription, page: Collected) -> Collected:
+    """Add the versions' envelopes in groups; the page ends where the bytes do."""
+    envelopes: dict[str, bytes] = {}
+    size = 0
+    async with scoped(conn, [subscription.scope_key]):
+        for start in range(0, len(page.events), _HYDRATE):
+            group = page.events[start : start + _HYDRATE]
+            found = await ledger.envelopes(conn, subscription.scope_key, _versions(group))
+            for at, entry in enumerate(group, start):
+                name = entry.document.get("version_id", "")
+                size += len(entry.event) + (len(found[name]) if name in found and name not in envelopes else 0)
+                if at and size > PAGE_BYTES:
+                    return Collected(page.events[:at], entry.sequence - 1, envelopes)
+                if name in found:
+                    envelopes[name] = found[name]
+    return Collected(page.events, page.next_after, envelopes)
+
+
+def _versions(entries: Sequence[Entry]) -> list[str]:
+    return sorted({name for entry in entries if (name := entry.document.get("version_id")) is not None})

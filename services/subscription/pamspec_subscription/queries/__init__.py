@@ -1,0 +1,1 @@
+"""Every statement of the subscription service, each beside its one typed function."""

@@ -1,0 +1,213 @@
+"""Statements on the rows of subscriptions: found, opened, closed."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import timedelta
+
+import asyncpg
+import msgspec
+import orjson
+
+from pamspec_common.postgres import Connection
+from pamspec_common.principal import Principal
+from pamspec_subscription.model import Delivery, Head, Subscription
+
+Row = asyncpg.Record
+
+_COLUMNS = """
+  s.tenant_id, s.subscription_id, s.scope_key, s.scope_id, s.principal, s.actor, s.state, s.channel, s.filter,
+  s.delivery, s.include_content, s.evaluation_run_id, s.operation_id, s.request_hash, s.ledger_epoch, s.after_sequence,
+  s.start_sequence, s.cursor_sequence, s.delivered_sequence, s.acked_ahead, s.closed_reason,
+  s.last_delivered_sequence, s.channel_epoch, s.channel_kind,
+  h.last_seq, h.ledger_epoch AS head_epoch, h.epoch_authz, t.epoch_authz AS tenant_authz
+FROM subscription.subscription s
+JOIN core.scope_head h ON h.scope_key = s.scope_key
+JOIN core.tenant t ON t.tenant_id = s.tenant_id
+"""
+
+LOAD_SQL = f"SELECT {_COLUMNS} WHERE s.tenant_id = $1 AND s.subscription_id = $2"
+LOCK_SQL = LOAD_SQL + " FOR NO KEY UPDATE OF s"
+FIND_REQUEST_SQL = f"""
+SELECT {_COLUMNS} WHERE s.scope_key = $1 AND s.principal_id = $2 AND (s.idempotency_key = $3 OR s.operation_id = $4)
+ORDER BY s.idempotency_key = $3 DESC LIMIT 1
+"""
+LIST_SQL = f"""
+SELECT {_COLUMNS} WHERE s.tenant_id = $1 AND ($2::text IS NULL OR s.principal_id = $2)
+  AND ($3::bigint IS NULL OR s.scope_key = $3) AND s.subscription_id > $4 AND s.state <> 'opening'
+ORDER BY s.subscription_id LIMIT $5
+"""
+LEFTOVERS_SQL = f"""
+SELECT {_COLUMNS} WHERE s.state IN ('opening', 'closing') AND s.created_at < clock_timestamp() - $1::interval
+ORDER BY s.created_at LIMIT 100
+"""
+UNACKNOWLEDGED_SQL = f"""
+SELECT {_COLUMNS} WHERE s.state = 'open' AND s.progressed_at < clock_timestamp() - $1::interval
+  AND s.cursor_sequence < h.last_seq
+ORDER BY s.progressed_at LIMIT 100
+"""
+
+_principal = msgspec.json.Decoder(Principal)
+
+
+def _subscription(row: Row) -> Subscription:
+    return Subscription(
+        tenant_id=row["tenant_id"],
+        subscription_id=row["subscription_id"],
+        scope_key=row["scope_key"],
+        scope_id=row["scope_id"],
+        principal=_principal.decode(row["principal"]),
+        actor=orjson.loads(row["actor"]),
+        state=row["state"],
+        channel=row["channel"],
+        filter=orjson.loads(row["filter"]),
+        delivery=Delivery(**orjson.loads(row["delivery"])),
+        include_content=row["include_content"],
+        evaluation_run_id=row["evaluation_run_id"],
+        operation_id=row["operation_id"],
+        request_hash=row["request_hash"],
+        ledger_epoch=row["ledger_epoch"],
+        after_sequence=row["after_sequence"],
+        start_sequence=row["start_sequence"],
+        cursor=row["cursor_sequence"],
+        delivered=row["delivered_sequence"],
+        acked_ahead=tuple(row["acked_ahead"]),
+        closed_reason=row["closed_reason"],
+        last_delivered=row["last_delivered_sequence"],
+        channel_epoch=row["channel_epoch"],
+        channel_kind=row["channel_kind"],
+        head=Head(row["last_seq"], row["head_epoch"], (row["epoch_authz"], row["tenant_authz"])),
+    )
+
+
+async def load(conn: Connection, tenant_id: str, subscription_id: str) -> Subscription | None:
+    """A subscription with the head of its scope, in one snapshot."""
+    row = await conn.fetchrow(LOAD_SQL, tenant_id, subscription_id)
+    return None if row is None else _subscription(row)
+
+
+async def lock(conn: Connection, tenant_id: str, subscription_id: str) -> Subscription | None:
+    """The same, locked against other acknowledgements until the transaction ends."""
+    row = await conn.fetchrow(LOCK_SQL, tenant_id, subscription_id)
+    return None if row is None else _subscription(row)
+
+
+async def find_request(
+    conn: Connection, scope_key: int, principal_id: str, key: str, operation_id: str | None
+) -> Subscription | None:
+    """The subscription that an earlier request with this key, or this operation_id, opened."""
+    row = await conn.fetchrow(FIND_REQUEST_SQL, scope_key, principal_id, key, operation_id)
+    return None if row is None else _subscription(row)
+
+
+async def list_page(
+    conn: Connection, tenant_id: str, principal_id: str | None, scope_key: int | None, after_id: str, limit: int
+) -> list[Subscription]:
+    """Subscriptions in order of their ids; `principal_id` None: of everybody."""
+    rows = await conn.fetch(LIST_SQL, tenant_id, principal_id, scope_key, after_id, limit)
+    return [_subscription(row) for row in rows]
+
+
+async def leftovers(conn: Connection, age: timedelta) -> list[Subscription]:
+    """Subscriptions whose opening or closing was interrupted at least `age` ago."""
+    return [_subscription(row) for row in await conn.fetch(LEFTOVERS_SQL, age)]
+
+
+async def unacknowledged(conn: Connection, age: timedelta) -> list[Subscription]:
+    """Open subscriptions behind their head without an acknowledgement for `age`."""
+    return [_subscription(row) for row in await conn.fetch(UNACKNOWLEDGED_SQL, age)]
+
+
+INSERT_SQL = """
+INSERT INTO subscription.subscription (
+  tenant_id, subscription_id, scope_key, scope_id, principal, principal_id, actor, state, channel, filter, delivery,
+  include_content, evaluation_run_id, operation_id, idempotency_key, request_hash, ledger_epoch, after_sequence)
+VALUES ($1, $2, $3, $4, $5, $6, $7, 'opening', $8, $9, $10, $11, $12, $13, $14, $15, $16, $17)
+ON CONFLICT DO NOTHING
+"""
+OPENED_SQL = """
+UPDATE subscription.subscription SET state = 'open', opened_sequence = $3,
+  start_sequence = coalesce(after_sequence, $3), cursor_sequence = coalesce(after_sequence, $3),
+  delivered_sequence = coalesce(after_sequence, $3), channel_sequence = coalesce(after_sequence, $3),
+  progressed_at = clock_timestamp()
+WHERE tenant_id = $1 AND subscription_id = $2 AND state = 'opening'
+"""
+REFUSED_SQL = (
+    "DELETE FROM subscription.subscription WHERE tenant_id = $1 AND subscription_id = $2 AND state = 'opening'"
+)
+CLOSING_SQL = """
+UPDATE subscription.subscription SET state = 'closing', closed_reason = $3, created_at = clock_timestamp(),
+  last_delivered_sequence = greatest(cursor_sequence, delivered_sequence, channel_sequence, $4)
+WHERE tenant_id = $1 AND subscription_id = $2 AND state = 'open'
+"""
+CLOSED_SQL = """
+UPDATE subscription.subscription SET state = 'closed', closed_sequence = $3, lease_owner = NULL, channel_kind = NULL
+WHERE tenant_id = $1 AND subscription_id = $2 AND state = 'closing'
+"""
+
+
+@dataclass(frozen=True)
+class NewSubscription:
+    """What a row starts with."""
+
+    tenant_id: str
+    subscription_id: str
+    scope_key: int
+    scope_id: str
+    principal: Principal
+    actor: bytes
+    channel: str
+    filter: bytes
+    delivery: bytes
+    include_content: bool
+    evaluation_run_id: str | None
+    operation_id: str
+    idempotency_key: str
+    request_hash: bytes
+    ledger_epoch: int
+    after_sequence: int | None
+
+
+async def insert(conn: Connection, new: NewSubscription) -> bool:
+    """Insert a row in state opening; False when one with its key or operation_id exists."""
+    result = await conn.execute(
+        INSERT_SQL,
+        new.tenant_id,
+        new.subscription_id,
+        new.scope_key,
+        new.scope_id,
+        msgspec.json.encode(new.principal, order="deterministic"),
+        new.principal.actor_id,
+        new.actor,
+        new.channel,
+        new.filter,
+        new.delivery,
+        new.include_content,
+        new.evaluation_run_id,
+        new.operation_id,
+        new.idempotency_key,
+        new.request_hash,
+        new.ledger_epoch,
+        new.after_sequence,
+    )
+    return result == "INSERT 0 1"
+
+
+async def opened(conn: Connection, tenant_id: str, subscription_id: str, sequence: int) -> None:
+    """The row becomes open at the sequence of its subscription_opened."""
+    await conn.execute(OPENED_SQL, tenant_id, subscription_id, sequence)
+
+
+async def refused(conn: Connection, tenant_id: str, subscription_id: str) -> None:
+    """An opening that the ledger refused leaves nothing."""
+    await conn.execute(REFUSED_SQL, tenant_id, subscription_id)
+
+
+async def closing(conn: Connection, tenant_id: str, subscription_id: str, reason: str, delivered: int) -> None:
+    """From now on nothing is polled; the ledger entry follows."""
+    await conn.execute(CLOSING_SQL, tenant_id, subscription_id, reason, delivered)
+
+
+async def closed(conn: Connection, tenant_id: str, subscription_id: str, sequence: int) -> None:
+    """The ledger holds the subscription_closed."""
+    await conn.execute(CLOSED_SQL, tenant_id, subscription_id, sequence)
