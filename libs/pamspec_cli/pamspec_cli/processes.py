@@ -8,7 +8,7 @@ import logging
 import os
 import signal
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 
 import aiohttp
@@ -27,15 +27,28 @@ _log = logging.getLogger(__name__)
 
 
 class ServiceProcess:
-    """`python -m pamspec_<service>`, with its log in the data directory."""
+    """`python -m pamspec_<service>`, with its log in the data directory.
 
-    def __init__(self, name: str, data: DataDirectory, deployment: Deployment) -> None:
-        directory = data.path / "services" / name
-        directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+    A further one of the same service has an `instance` name of its own, and `variables` that differ: PAMSPEC_PORT.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        data: DataDirectory,
+        deployment: Deployment,
+        *,
+        instance: str | None = None,
+        variables: Mapping[str, str] | None = None,
+    ) -> None:
         self.name = name
-        self.url = deployment.url(name)
-        self.process = ServerProcess(name, directory, directory / f"{name}.log")
-        self._environment = os.environ | deployment.variables(name) | {"PYTHONSAFEPATH": "1"}
+        self.instance = instance or name
+        directory = data.path / "services" / self.instance
+        directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        own = deployment.variables(name) | dict(variables or {})
+        self.url = f"http://{own['PAMSPEC_HOST']}:{own['PAMSPEC_PORT']}"
+        self.process = ServerProcess(self.instance, directory, directory / f"{self.instance}.log")
+        self._environment = os.environ | own | {"PYTHONSAFEPATH": "1"}
 
     async def start(self) -> None:
         """Starts it and returns once it answers; ServerError with its log's end when it does not."""

@@ -1,0 +1,119 @@
+"""What must hold of a deployment after any fault: the ledger is whole, and the bus holds the same, each entry once."""
+
+import asyncio
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from nats.aio.client import Client as NatsClient
+
+from pamspec_cli import development
+from pamspec_common import ids, ledger, streams, strict_json
+from pamspec_common.bus import HEADER_EVENT_ID
+from pamspec_common.calls import Call
+from pamspec_common.peers import RemotePeer, peer_session
+from pamspec_common.principal import Principal, TokenSigner
+from tests.integration.harness import Fleet, until
+
+HEADER_SEQUENCE = "Pamspec-Ledger-Sequence"
+
+
+class Entry(NamedTuple):
+    """A ledger entry, as far as it is compared."""
+
+    sequence: int
+    event_id: str
+
+
+@dataclass(frozen=True)
+class Whole:
+    """What was compared: each scope's entries, and those among them that made an object."""
+
+    entries: dict[str, list[Entry]]
+    created: dict[str, list[Entry]]
+
+
+async def lag(fleet: Fleet) -> int:
+    """How many events wait for the bus."""
+    async with fleet.database() as connection:
+        return int(await connection.fetchval("SELECT count(*) FROM relay.outbox"))
+
+
+async def drained(fleet: Fleet, within_s: float = 30.0) -> float:
+    """Seconds until nothing waits for the bus."""
+
+    async def empty() -> bool:
+        return await lag(fleet) == 0
+
+    return await until(empty, within_s, "the outbox is empty")
+
+
+async def whole(fleet: Fleet, within_s: float = 30.0) -> Whole:
+    """Every chain is right, every version has its entry, and JetStream read back holds what the ledger holds."""
+    await drained(fleet, within_s)
+    found = Whole({}, {})
+    async with fleet.database() as connection:
+        scopes = await connection.fetch(
+            "SELECT scope_key, scope_id, ledger_id, last_seq, last_hash FROM core.scope JOIN core.scope_head h"
+            " USING (scope_key) ORDER BY scope_key"
+        )
+        for scope_key, scope_id, ledger_id, last_seq, last_hash in scopes:
+            rows = await connection.fetch(
+                "SELECT sequence, event_id, event_type, event, entry_hash FROM core.ledger WHERE scope_key = $1"
+                " ORDER BY sequence",
+                scope_key,
+            )
+            at = ledger.genesis(ledger_id)
+            for row in rows:
+                at = ledger.entry_hash(at, row["event"])
+                assert at == row["entry_hash"], f"the chain of {scope_id} breaks at {row['sequence']}"
+            assert [row["sequence"] for row in rows] == list(range(1, last_seq + 1)), f"{scope_id} has a gap"
+            assert at == last_hash
+            found.entries[scope_id] = [Entry(row["sequence"], row["event_id"]) for row in rows]
+            found.created[scope_id] = [
+                Entry(row["sequence"], row["event_id"]) for row in rows if row["event_type"] == "object_created"
+            ]
+        orphans = await connection.fetchval(
+            "SELECT count(*) FROM core.version v FULL JOIN core.version_span s"
+            " ON (v.scope_key, v.ledger_seq) = (s.scope_key, s.from_seq)"
+            " WHERE v.scope_key IS NULL OR s.scope_key IS NULL OR NOT EXISTS"
+            " (SELECT FROM core.ledger l WHERE (l.scope_key, l.sequence) = (v.scope_key, v.ledger_seq))"
+        )
+        assert orphans == 0, f"{orphans} versions without their entry"
+    async with fleet.bus() as client:
+        stored = await in_stream(fleet, client)
+    for scope_id, entries in found.entries.items():
+        token = ids.subject_token(development.TENANT_ID, scope_id)
+        assert stored.pop(token, []) == entries, f"the stream differs from the ledger of {scope_id}"
+    assert not stored, "the stream holds scopes that the ledger does not have"
+    await verified(fleet, list(found.entries))
+    return found
+
+
+async def in_stream(fleet: Fleet, client: NatsClient) -> dict[str, list[Entry]]:
+    """What every partition's stream holds, by scope token, in the order of the stream."""
+    stored: dict[str, list[Entry]] = {}
+    for partition in range(int(fleet.variables.get("PAMSPEC_PARTITIONS", "1"))):
+        info = await streams.inspect(client, f"PAMSPEC_LEDGER_{partition}")
+        assert info is not None, f"there is no stream of partition {partition}"
+        async for page in streams.read(client, info, 0):
+            for message in page:
+                scope_token = message.subject.split(".")[4]
+                entry = Entry(int(message.headers[HEADER_SEQUENCE]), message.headers[HEADER_EVENT_ID])
+                stored.setdefault(scope_token, []).append(entry)
+    return stored
+
+
+async def verified(fleet: Fleet, scopes: list[str]) -> None:
+    """The service's own verification finds every scope right."""
+    rights = frozenset(development.RIGHTS)
+    principal = Principal(development.TENANT_ID, development.ACTOR_ID, development.ACTOR_KIND, rights)
+    kid, key = next(iter(fleet.deployment.token_keys.items()))
+    token = TokenSigner(kid, key.encode()).sign(principal)
+    async with peer_session() as session:
+        query = RemotePeer(session, fleet["query"].url)
+        bodies = [strict_json.dumps({"scope_id": scope_id}) for scope_id in scopes]
+        answers = await asyncio.gather(*(query.call(Call("verify_ledger", token, body)) for body in bodies))
+    for scope_id, answer in zip(scopes, answers, strict=True):
+        document = strict_json.parse(answer.body)
+        assert answer.status == 200, document
+        assert document["ok"], f"{scope_id}: {document['first_problem']}"

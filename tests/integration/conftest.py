@@ -1,0 +1,59 @@
+"""The shared deployment of the fault tests, what must hold after each of them, and logs where one fails."""
+
+from collections.abc import AsyncIterator, Generator
+
+import pytest
+import pytest_asyncio
+
+from tests.integration.harness import Fleet, deployed
+
+SCALED = {
+    "PAMSPEC_LOG_LEVEL": "INFO",
+    "PAMSPEC_RELAY_LEASE_MS": "1500",
+    "PAMSPEC_RELAY_ALERT_AGE_S": "1",
+    "PAMSPEC_CHANNEL_STALL_S": "3",
+    "PAMSPEC_LEASE_S": "3",
+    "PAMSPEC_UPKEEP_INTERVAL_S": "2",
+    "PAMSPEC_DRAIN_S": "5",
+}
+"""Durations of the product, scaled down."""
+
+fleets: list[Fleet] = []
+"""Those that run now, for the logs of a failure."""
+
+
+@pytest_asyncio.fixture(scope="session", loop_scope="session")
+async def shared_fleet() -> AsyncIterator[Fleet]:
+    """One process of each service, with scaled durations, for all tests that leave it as they found it."""
+    async with deployed(SCALED) as fleet:
+        fleets.append(fleet)
+        yield fleet
+        fleets.remove(fleet)
+
+
+@pytest_asyncio.fixture(loop_scope="session")
+async def fleet(shared_fleet: Fleet) -> AsyncIterator[Fleet]:
+    """The shared deployment, well before the test; whatever a failed test left is put right after it."""
+    await shared_fleet.ready()
+    yield shared_fleet
+    await shared_fleet.recover()
+
+
+@pytest_asyncio.fixture(loop_scope="session")
+async def plain_fleet() -> AsyncIterator[Fleet]:
+    """A deployment of this test alone, with the durations as shipped."""
+    async with deployed({"PAMSPEC_LOG_LEVEL": "INFO"}) as fleet:
+        fleets.append(fleet)
+        yield fleet
+        fleets.remove(fleet)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(
+    item: pytest.Item, call: pytest.CallInfo[None]
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    report = yield
+    if report.failed:
+        for fleet in fleets:
+            report.sections += [(f"log of {label}", text) for label, text in fleet.logs().items()]
+    return report
