@@ -14,7 +14,6 @@ import orjson
 from pamspec_common.asgi import Message, Send
 
 _SSE_ID = re.compile(rb"^id: ?(\d+)-(\d+)$", re.MULTILINE)
-_REASON = "shutdown"
 
 
 class Ending(Protocol):
@@ -69,7 +68,7 @@ class SseEnding:
         frame = b""
         if ids:
             epoch, sequence = (int(part) for part in ids[-1])
-            frame = b"event: ended\ndata: " + orjson.dumps(_ended(epoch, sequence)) + b"\n\n"
+            frame = b"event: ended\nid: %d-%d\ndata: %b\n\n" % (epoch, sequence, _ended(epoch, sequence))
         await self._send({"type": "http.response.body", "body": frame})
 
 
@@ -96,7 +95,7 @@ class WebSocketEnding:
         self._open = False
         position = _position(orjson.loads(self._last)) if self._last else None
         if position is not None:
-            await self._send({"type": "websocket.send", "text": orjson.dumps(_ended(*position)).decode()})
+            await self._send({"type": "websocket.send", "text": _ended(*position).decode()})
         await self._send({"type": "websocket.close", "code": 1012})
 
 
@@ -105,5 +104,5 @@ def _position(frame: dict[str, Any]) -> tuple[int, int] | None:
     return (frame["ledger_epoch"], sequence) if isinstance(sequence, int) else None
 
 
-def _ended(epoch: int, sequence: int) -> dict[str, Any]:
-    return {"ended": {"reason": _REASON, "last_sequence": sequence}, "ledger_epoch": epoch}
+def _ended(epoch: int, sequence: int) -> bytes:
+    return b'{"ended":{"last_sequence":%d,"reason":"shutdown"},"ledger_epoch":%d}' % (sequence, epoch)

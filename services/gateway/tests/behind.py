@@ -23,11 +23,7 @@ Headers = CIMultiDictProxy[str]
 
 PEPPER = "a pepper for tests"
 TOKEN_KEYS = {"k1": b"a key between services for tests"}
-OPERATIONS = (
-    *("create", "update", "transition", "delete", "batch", "get_operation", "create_scope"),
-    *("read", "query", "inspect_history", "get_scope", "list_scopes"),
-    *("subscribe", "unsubscribe", "poll", "ack", "reset", "list_subscriptions"),
-)
+OPERATIONS = tuple(contracts.operations())
 
 
 class Told(msgspec.Struct):

@@ -186,8 +186,8 @@ async def test_a_stop_ends_sse_after_a_whole_frame(own_door: Door) -> None:
         assert await _within(response.content.readexactly(len(whole))) == whole
         await _within(own_door.service.drain())
         rest = await _within(response.content.read())
-    kind, data = rest.decode().strip().splitlines()
-    assert kind == "event: ended"
+    kind, position, data = rest.decode().strip().splitlines()
+    assert (kind, position) == ("event: ended", "id: 3-11")
     frame = orjson.loads(data.removeprefix("data: "))
     contracts.check("frame", frame)
     assert frame == {"ended": {"reason": "shutdown", "last_sequence": 11}, "ledger_epoch": 3}

@@ -1,0 +1,156 @@
+"""Requests that were bent at random, through the gateway into the real services of one process.
+
+Whatever comes: an answer by its contract or a refusal in the closed envelope, never an internal error.
+"""
+
+import json
+import random
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import aiohttp
+import orjson
+import pytest
+import pytest_asyncio
+from jsonschema import ValidationError
+
+from conftest import TemplateDatabase
+from pamspec_cli import composition
+from pamspec_cli.deployment import SERVICES, Deployment
+from pamspec_cli.servers import databases
+from pamspec_cli.servers.databases import Database
+from pamspec_cli.servers.nats import AgentUser, EmbeddedNats
+from pamspec_cli.servers.process import free_port
+from pamspec_cli.stack import Addresses
+from pamspec_common import contracts
+from pamspec_common.keys import new_key
+from services.gateway.tests.behind import PEPPER, insert_key
+
+EXAMPLES = Path(__file__).resolve().parents[3] / "contracts" / "examples" / "valid"
+SCOPE = "workspace:garden"
+BENT_PER_EXAMPLE = 25
+ODD: list[Any] = [
+    None, True, 0, -1, 2**63, 10**40, 1.5, 1e308, "", " ", "x" * 300, "obj:a\n", "obj:\u0000", "\ud7ff", "scope:%00",
+    "'; DROP TABLE core.scope; --", [], [[]], {}, {"$ne": None}, ["a"] * 1001, {"": {}}, "2026-13-01T00:00:00Z",
+    "9999-12-31T23:59:60Z", "any", {"whole": True}, [None], "*", "💥" * 255,
+]  # fmt: skip
+MEMBERS = ["colour", "scope_id", "tenant_id", "operation_id", "idempotency_key", "actor", "wait_ms", "as_of"]
+NOT_DOCUMENTS = [
+    *(b"", b" ", b"null", b"[]", b"1", b'"a"', b"{", b"}", b"{}{}", b"\xff\xfe{}", b"\xef\xbb\xbf{}", b"// c\n{}"),
+    *(b'{"a":1,"a":2}', b'{"scope_id":"\\ud800"}', b'{"scope_id":NaN}', b'{"scope_id":1e999}', b"{'scope_id':1}"),
+    *(
+        b'{"a":' * 200 + b"1" + b"}" * 200,
+        b"[" * 100_000,
+        b'{"scope_id":"a\x00b"}',
+        b'{"wait_ms":' + b"9" * 2000 + b"}",
+    ),
+]
+
+
+class Whole(NamedTuple):
+    """All services behind one gateway."""
+
+    url: str
+    session: aiohttp.ClientSession
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="session")
+async def whole(template_database: TemplateDatabase, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Whole]:
+    """The services of one process on a database and a bus of this module."""
+    name = databases.new_name("pamspec_fuzz")
+    dsn = await databases.create_database(template_database.server_dsn, name, template_database.name)
+    database = Database(name, dsn, databases.role_dsns(dsn, template_database.passwords))
+    bus = EmbeddedNats(
+        tmp_path_factory.mktemp("fuzz") / "nats", agent=AgentUser.of_principal("fuzz0000000000000000000000")
+    )
+    nats = await bus.start()
+    key = new_key()
+    await insert_key(dsn, key)
+    addresses = Addresses(dsn, database.roles, nats.url, nats.service_seed, None, "redis://127.0.0.1:9/0")
+    ports = {service: free_port() for service in SERVICES}
+    deployment = Deployment(addresses, {"k1": "a key between services"}, PEPPER, ports)
+    headers = {"Authorization": f"Bearer {key}", "Content-Type": "application/json"}
+    async with composition.running(deployment) as url, aiohttp.ClientSession(headers=headers) as session:
+        whole = Whole(url, session)
+        status, answer = await call(whole, "create_scope", orjson.dumps({"scope_id": SCOPE}))
+        assert status == 200, answer
+        yield whole
+    await bus.stop()
+    await databases.drop_database(template_database.server_dsn, name)
+
+
+async def call(whole: Whole, operation: str, body: bytes) -> tuple[int, bytes]:
+    """Status and body of an operation."""
+    async with whole.session.post(f"{whole.url}/v1/{operation}", data=body) as response:
+        return response.status, await response.read()
+
+
+def bent(document: Any, dice: random.Random) -> Any:
+    """The document with one thing changed somewhere."""
+    copy = json.loads(json.dumps(document))
+    places = list(_places(copy))
+    holder, member = dice.choice(places) if places else (copy, "scope_id")
+    act = dice.randrange(4)
+    if act == 0 and isinstance(holder, dict):
+        holder[dice.choice(MEMBERS)] = dice.choice(ODD)
+    elif act == 1 and places and isinstance(holder, dict):
+        del holder[member]
+    else:
+        holder[member] = dice.choice(ODD)
+    return copy
+
+
+def _places(value: Any) -> Iterator[tuple[Any, Any]]:
+    members = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    for member, below in list(members):
+        yield value, member
+        yield from _places(below)
+
+
+def _examples(operation: str) -> list[Any]:
+    found = [orjson.loads(path.read_bytes()) for path in sorted((EXAMPLES / f"{operation}.request").glob("*.json"))]
+    assert found, f"{operation} has no example"
+    return found
+
+
+def _judge(operation: str, body: bytes, status: int, answer: bytes) -> str | None:
+    try:
+        document = orjson.loads(answer)
+        if status < 400:
+            contracts.answer_validator(operation).validate(document)
+        else:
+            contracts.check("error", document)
+    except (ValueError, ValidationError) as problem:
+        return f"{operation} {status} {body[:300]!r}: {problem!s:.300}"
+    if status >= 500 and not (status == 503 and document["error"]["code"] == "service_unavailable"):
+        return f"{operation} {status} {body[:300]!r}"
+    return None
+
+
+@pytest.mark.parametrize("operation", [name for name, one in contracts.operations().items() if one.public])
+async def test_bent_requests(whole: Whole, operation: str) -> None:
+    dice = random.Random(f"bent {operation}")
+    findings: list[str] = []
+    for example in _examples(operation):
+        bodies = [orjson.dumps(example)]
+        for _ in range(BENT_PER_EXAMPLE):
+            bodies.append(json.dumps(bent(example, dice)).encode())
+        for body in bodies:
+            status, answer = await call(whole, operation, body)
+            if (finding := _judge(operation, body, status, answer)) is not None:
+                findings.append(finding)
+    assert not findings, "\n".join(findings)
+
+
+@pytest.mark.parametrize("operation", [name for name, one in contracts.operations().items() if one.public])
+async def test_what_is_no_document(whole: Whole, operation: str) -> None:
+    findings = []
+    for body in NOT_DOCUMENTS:
+        status, answer = await call(whole, operation, body)
+        finding = _judge(operation, body, status, answer)
+        if finding is None and (status != 400 or orjson.loads(answer)["error"]["code"] != "invalid_request"):
+            finding = f"{operation} {status} {body[:100]!r}: {answer[:200]!r}"
+        if finding is not None:
+            findings.append(finding)
+    assert not findings, "\n".join(findings)
