@@ -2,8 +2,8 @@
 
 A version is stored in two halves: `metadata` (immutable JSON bytes, digested into the ledger) and the erasable row
 `content` + `private` (JSON bytes). `metadata` holds every envelope field that is never erased, with `actor` and
-`provenance` reduced to what remains after an erasure (ids, recorded_at, activity `erased`), and the keyed digests of the
-erasable parts. `private` holds {provenance, actor?, integrity?, policy_basis?} whole, which take the place of those of
+`provenance` reduced to what remains after an erasure (ids, recorded_at, activity `erased`), and the keyed digests of
+the erasable parts. `private` holds {provenance, actor?, integrity?, policy_basis?} whole, which take the place of those of
 `metadata`, and `note` {policy_basis}, which belongs to the event and is served by inspect_history only.
 
 Invariant: the same stored version gives the same envelope bytes always (PAMSPEC P154-P156); an erased version shows
