@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
 
+import asyncpg
+import pytest
 import pytest_asyncio
 
 from pamspec_cli.servers.databases import Database
@@ -41,3 +44,23 @@ async def writers(database: Database, write_bus: NatsAddress) -> AsyncIterator[t
     yield first, second
     await stopped(first)
     await stopped(second)
+
+
+Hold = Callable[[int], AbstractAsyncContextManager[None]]
+
+
+@pytest.fixture
+def hold(database: Database) -> Hold:
+    """Holds a scope's lock, as another process in the middle of its commit does."""
+
+    @asynccontextmanager
+    async def held(scope_key: int) -> AsyncIterator[None]:
+        conn = await asyncpg.connect(database.dsn)
+        try:
+            async with conn.transaction():
+                await conn.execute("SELECT FROM core.scope_head WHERE scope_key = $1 FOR UPDATE", scope_key)
+                yield
+        finally:
+            await conn.close()
+
+    return held

@@ -37,6 +37,7 @@ from pamspec_write.model.commands import (
     RETRY_FIELDS,
     BatchCommand,
     Command,
+    RefusedItem,
     key_hash,
     operation_hash,
     source_hash,
@@ -207,7 +208,8 @@ def _check_first_states(request: Create) -> None:
 
 def _bind_source(command: Command, source: SourceEvent, document: dict[str, Any]) -> None:
     """K6: (source, id) binds the payload: the operation, what it is about, and the content."""
-    bound = {name: document.get(name) for name in ("object_id", "object_type", "schema_id", "canonical_content")}
+    about = ("object_id", "object_type", "schema_id", "canonical_content")
+    bound = {name: document[name] for name in about if name in document}
     command.source_hash = source_hash(source.source, source.id)
     command.source_payload = command.operation.encode() + b"\x00" + strict_json.canonical(bound)
 
@@ -239,7 +241,7 @@ async def admit_batch(
         )
     key = batch.idempotency_key
     items: list[Command] = []
-    refused: dict[int, bytes] = {}
+    refused: dict[int, RefusedItem] = {}
     for index, item in enumerate(document["items"]):
         item_id = f"{operation_id}/{index}"
         try:
@@ -248,7 +250,7 @@ async def admit_batch(
             if batch.atomic:
                 error.details["index"] = index
                 raise
-            refused[index] = error.body(item_id)
+            refused[index] = RefusedItem(error.body(item_id), strict_json.canonical(item))
     named = batch.operation_id is not None or key is not None
     return BatchCommand(
         items=items,
@@ -256,7 +258,7 @@ async def admit_batch(
         operation_id=operation_id,
         operation_hash=operation_hash(principal.actor_id, operation_id),
         key_hash=None if key is None else key_hash(principal.actor_id, "batch", key),
-        repeatable=repeatable("batch", document) if named else None,
+        frame=repeatable("batch", {**document, "items": len(document["items"])}) if named else None,
         scope=scope,
         actor_id=principal.actor_id,
         refused=refused,

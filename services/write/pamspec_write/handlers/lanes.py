@@ -2,7 +2,8 @@
 
 Invariant: every command gets exactly one answer. A batch that fails as a whole is taken apart, so that one command's
 failure never becomes its neighbour's; a batch whose COMMIT was lost is decided again, where the operation records show
-what already happened.
+what already happened. A scope that somebody holds leaves the lane: its commands wait together, and of all such scopes
+only a few occupy a connection, so that the others go on.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ import asyncio
 import logging
 import time
 from collections import deque
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 
 import asyncpg
 
@@ -20,7 +21,7 @@ from pamspec_common.calls import Answer, refusal
 from pamspec_common.errors import InternalError, PamspecError, ServiceUnavailable
 from pamspec_common.postgres import Pool
 from pamspec_write.handlers.commit import AuthorizationMoved, Committed, commit
-from pamspec_write.model.commands import Work, scopes_of, size_of
+from pamspec_write.model.commands import Work, names_of, scopes_of, size_of, try_again
 from pamspec_write.settings import Settings
 
 _log = logging.getLogger(__name__)
@@ -28,7 +29,16 @@ _log = logging.getLogger(__name__)
 Wake = Callable[[int], Awaitable[None]]
 
 _BUSY = (asyncpg.LockNotAvailableError, asyncpg.DeadlockDetectedError)
-_LOST = (asyncpg.InterfaceError, asyncpg.PostgresConnectionError, asyncpg.OperatorInterventionError, OSError)
+_LOST = (
+    asyncpg.InterfaceError,
+    asyncpg.PostgresConnectionError,
+    asyncpg.OperatorInterventionError,
+    asyncpg.TooManyConnectionsError,
+    asyncpg.IdleInTransactionSessionTimeoutError,
+    asyncpg.ReadOnlySQLTransactionError,
+    OSError,
+)
+_FULL = (asyncpg.DiskFullError, asyncpg.OutOfMemoryError)
 _FIRST_PAUSE_S, _LAST_PAUSE_S = 0.05, 1.0
 
 
@@ -54,7 +64,9 @@ class Lanes:
         self._pool, self._settings, self._wake = pool, settings, wake
         self._queues: list[deque[Waiting]] = [deque() for _ in range(settings.lanes)]
         self._running: list[asyncio.Task[None] | None] = [None] * settings.lanes
-        self._apart: set[asyncio.Task[None]] = set()
+        self._apart: dict[tuple[int, ...], deque[Waiting]] = {}
+        self._apart_tasks: set[asyncio.Task[None]] = set()
+        self._apart_slots = asyncio.Semaphore(max(1, (settings.pool_size - settings.lanes) // 2))
         self._pending: dict[bytes, int] = {}
         self._count = 0
         self._closed = False
@@ -64,9 +76,9 @@ class Lanes:
         """Commands without an answer yet."""
         return self._count
 
-    def is_pending(self, operation_hash: bytes) -> bool:
-        """Whether an operation waits or runs in this process."""
-        return operation_hash in self._pending
+    def is_pending(self, name: bytes) -> bool:
+        """Whether an operation of that id or key (their hash) waits or runs in this process."""
+        return name in self._pending
 
     async def submit(self, work: Work) -> Answer:
         """The outcome of a command, once it is committed or refused."""
@@ -76,21 +88,32 @@ class Lanes:
             raise ServiceUnavailable("Too many writes wait here; try again with the same key.")
         waiting = Waiting(work)
         self._count += 1
-        self._pending[work.operation_hash] = self._pending.get(work.operation_hash, 0) + 1
-        waiting.future.add_done_callback(lambda _: self._done(work))
+        names = names_of(work)
+        for name in names:
+            self._pending[name] = self._pending.get(name, 0) + 1
+        waiting.future.add_done_callback(lambda _: self._done(names))
+        self._enqueue(waiting)
+        return await asyncio.shield(waiting.future)
+
+    def _enqueue(self, waiting: Waiting) -> None:
+        work = waiting.work
+        apart = self._apart.get(_scope_keys(work)) if self._apart else None
+        if apart is not None:
+            apart.append(waiting)
+            return
         lane = work.scope.scope_key % len(self._queues)
         self._queues[lane].append(waiting)
         if self._running[lane] is None:
             self._running[lane] = asyncio.create_task(self._run(lane), name=f"lane-{lane}")
-        return await asyncio.shield(waiting.future)
 
-    def _done(self, work: Work) -> None:
+    def _done(self, names: Sequence[bytes]) -> None:
         self._count -= 1
-        left = self._pending[work.operation_hash] - 1
-        if left:
-            self._pending[work.operation_hash] = left
-        else:
-            del self._pending[work.operation_hash]
+        for name in names:
+            left = self._pending[name] - 1
+            if left:
+                self._pending[name] = left
+            else:
+                del self._pending[name]
 
     async def _run(self, lane: int) -> None:
         queue = self._queues[lane]
@@ -116,6 +139,9 @@ class Lanes:
         started = time.monotonic()
         try:
             done = await self._attempts(group, wait=wait)
+        except asyncio.CancelledError:
+            _answer_all(group, ServiceUnavailable("The service stopped; try again with the same key."))
+            raise
         except PamspecError as error:
             _answer_all(group, error)
             return
@@ -130,9 +156,10 @@ class Lanes:
         by_work = {id(waiting.work): waiting for waiting in group}
         for work, answer in done.answers:
             by_work[id(work)].answer(answer)
+        for work in done.left_out:
+            self._set_apart(by_work[id(work)])
         for partition in done.partitions:
             await self._wake(partition)
-        self._take_apart([by_work[id(work)] for work in done.left_out])
 
     async def _attempts(self, group: Sequence[Waiting], *, wait: bool) -> Committed:
         """Commit, deciding again after a lost connection or a moved authorization; then the last error."""
@@ -145,11 +172,17 @@ class Lanes:
                 _log.info("authorization moved", extra={"action": "batch_decided_again"})
             except TimeoutError:
                 raise ServiceUnavailable("The store is busy; try again with the same key.") from None
+            except asyncpg.QueryCanceledError:
+                raise ServiceUnavailable("The store took too long; try again with the same key.") from None
+            except _FULL:
+                raise ServiceUnavailable("The store is out of space; the operator must act.", retry_after=30) from None
             except _LOST as error:
+                if isinstance(error, ValueError):  # the driver cannot encode an argument: nothing was lost
+                    raise
                 _log.warning("store lost: %s", error, extra={"action": "commit_lost", "count": attempt})
                 telemetry.BATCHES.add(1, {"result": "lost"})
                 for work in works:
-                    work.attempts += 1
+                    try_again(work)
                 if attempt < self._settings.commit_attempts:
                     await asyncio.sleep(pause)
                     pause = min(pause * 2, _LAST_PAUSE_S)
@@ -166,27 +199,46 @@ class Lanes:
         for waiting in group:
             await self._group([waiting], wait=True)
 
-    def _take_apart(self, left_out: Sequence[Waiting]) -> None:
-        """Work whose scopes were not free goes on by itself, scope by scope, and waits for the locks."""
-        by_scope: dict[tuple[int, ...], list[Waiting]] = {}
-        for waiting in left_out:
-            by_scope.setdefault(_scope_keys(waiting.work), []).append(waiting)
-        for group in by_scope.values():
-            task = asyncio.create_task(self._group(group, wait=True))
-            self._apart.add(task)
-            task.add_done_callback(self._apart.discard)
+    def _set_apart(self, waiting: Waiting) -> None:
+        """Work whose scopes were not free waits for the locks, together with all that comes for the same scopes."""
+        keys = _scope_keys(waiting.work)
+        queue = self._apart.get(keys)
+        if queue is None:
+            queue = self._apart[keys] = deque()
+            task = asyncio.create_task(self._run_apart(keys, queue), name=f"apart-{keys[0]}")
+            self._apart_tasks.add(task)
+            task.add_done_callback(self._apart_tasks.discard)
+        queue.append(waiting)
+
+    async def _run_apart(self, keys: tuple[int, ...], queue: deque[Waiting]) -> None:
+        busy = ServiceUnavailable("The scope is busy; try again with the same key.")
+        try:
+            while queue:
+                try:
+                    async with asyncio.timeout(self._settings.lock_timeout_ms / 1000):
+                        await self._apart_slots.acquire()
+                except TimeoutError:
+                    _answer_all(self._take(queue), busy)
+                    continue
+                try:
+                    await self._group(self._take(queue), wait=True)
+                finally:
+                    self._apart_slots.release()
+        finally:
+            del self._apart[keys]
+            _answer_all(queue, ServiceUnavailable("The service stopped; try again with the same key."))
 
     async def close(self, timeout_s: float) -> None:
         """Take no more, finish what waits within the time, then refuse the rest."""
         self._closed = True
-        tasks = [task for task in (*self._running, *self._apart) if task is not None]
-        if tasks:
-            _, late = await asyncio.wait(tasks, timeout=timeout_s)
+        end = asyncio.get_running_loop().time() + timeout_s
+        while tasks := [task for task in (*self._running, *self._apart_tasks) if task is not None]:
+            _, late = await asyncio.wait(tasks, timeout=max(0.0, end - asyncio.get_running_loop().time()))
             for task in late:
                 task.cancel()
             await asyncio.gather(*late, return_exceptions=True)
         for queue in self._queues:
-            _answer_all(list(queue), ServiceUnavailable("The service stopped; try again with the same key."))
+            _answer_all(queue, ServiceUnavailable("The service stopped; try again with the same key."))
             queue.clear()
 
 
@@ -194,6 +246,6 @@ def _scope_keys(work: Work) -> tuple[int, ...]:
     return tuple(sorted(ref.scope_key for ref in scopes_of(work)))
 
 
-def _answer_all(group: Sequence[Waiting], error: PamspecError) -> None:
+def _answer_all(group: Iterable[Waiting], error: PamspecError) -> None:
     for waiting in group:
         waiting.answer(refusal(error, waiting.work.operation_id))

@@ -1,32 +1,58 @@
 """Operation look-up: what became of a write whose answer was lost (K8, S18).
 
 Invariant: `unknown` is final. It is answered only under the scope's lock, with an abandoned record written first, so
-that a late execution of the same operation is refused.
+that a late execution of the same operation is refused. A look-up that waits holds a connection only in short slices.
 """
 
 from __future__ import annotations
 
+import asyncio
+from dataclasses import dataclass
 from typing import Any
 
 import asyncpg
-import orjson
+import msgspec
 
 from pamspec_common import ids, strict_json
-from pamspec_common.calls import Answer
-from pamspec_common.errors import InvalidRequest, PamspecError
-from pamspec_common.policy import authorize
+from pamspec_common.calls import HEADER_LEDGER_EPOCH, Answer
+from pamspec_common.errors import InvalidRequest
+from pamspec_common.policy import acting_actor, authorize
 from pamspec_common.postgres import Connection, Pool, connection, scoped
 from pamspec_common.principal import RIGHT_AUDIT, Principal
 from pamspec_write import queries
-from pamspec_write.documents import GetOperation, decode
+from pamspec_write.documents import Actor, GetOperation, decode
 from pamspec_write.handlers.lanes import Lanes
 from pamspec_write.handlers.scopes import Scopes
+from pamspec_write.model.batches import kept_of, rebuilt, result_of
 from pamspec_write.model.commands import key_hash, operation_hash
-from pamspec_write.model.facts import Record, ScopeRef, ScopeState
-from pamspec_write.model.records import ABANDONED, COMMITTED, outcome
+from pamspec_write.model.facts import Document, Record, ScopeRef, ScopeState
+from pamspec_write.model.records import ABANDONED, COMMITTED
 from pamspec_write.settings import Settings
 
 _STATE_NAMES = {"c": "committed", "f": "failed", "a": "unknown"}
+_WAITERS = 2
+_SLICE_MS, _PAUSE_S = 500, 0.02
+
+
+@dataclass(frozen=True)
+class _Sought:
+    """What is looked up: by `key` when it is given, otherwise by `operation_hash`."""
+
+    scope: ScopeRef
+    owner: str
+    operation: str
+    operation_id: str
+    operation_hash: bytes
+    key: bytes | None
+
+    @property
+    def name(self) -> bytes:
+        return self.operation_hash if self.key is None else self.key
+
+    @property
+    def shown_id(self) -> str | None:
+        """The id that an answer without a record shows."""
+        return self.operation_id if self.key is None else None
 
 
 class Lookup:
@@ -34,57 +60,119 @@ class Lookup:
 
     def __init__(self, pool: Pool, settings: Settings, scopes: Scopes, lanes: Lanes) -> None:
         self._pool, self._settings, self._scopes, self._lanes = pool, settings, scopes, lanes
+        self._waiters = asyncio.Semaphore(_WAITERS)
 
     async def get_operation(self, document: dict[str, Any], body: bytes, principal: Principal) -> Answer:
         """The state and outcome of an operation of the same principal; an auditor may name another by `actor`."""
         request = decode(GetOperation, body)
-        if (request.operation_id is None) == (request.idempotency_key is None):
-            raise InvalidRequest("Send operation_id, or operation and idempotency_key.")
-        if request.idempotency_key is not None and request.operation is None:
-            raise InvalidRequest("A look-up by idempotency_key needs the operation that it was sent with.")
+        _check(request)
         scope = await self._scopes.resolve(principal, request.scope_id)
         authorize(principal, "get_operation", scope.tenant_id)
-        owner = principal.actor_id
-        asserted = document.get("actor")
-        if isinstance(asserted, dict) and principal.has(RIGHT_AUDIT) and ids.is_id(asserted.get("actor_id")):
-            owner = asserted["actor_id"]
-        by_key = request.operation_id is None
-        operation_id = request.operation_id or ids.mint("op")
-        hash_ = operation_hash(owner, operation_id)
-        key = key_hash(owner, request.operation or "", request.idempotency_key or "") if by_key else None
-        if not by_key and self._lanes.is_pending(hash_):
-            return _answer("in_progress", operation_id, None)
-        return await self._look(scope, owner, request, operation_id, hash_, key)
+        sought = _sought(request, scope, _owner(principal, request, document))
+        answer = await self._look(principal, sought, 1)
+        if answer is not None:
+            return answer
+        return await self._wait(principal, sought, request.wait_ms) or _answer("in_progress", sought.shown_id, None)
 
-    async def _look(
-        self, scope: ScopeRef, owner: str, request: GetOperation, operation_id: str, hash_: bytes, key: bytes | None
-    ) -> Answer:
-        named = None if key is not None else operation_id
+    async def _wait(self, principal: Principal, sought: _Sought, wait_ms: int) -> Answer | None:
+        """Look again until the scope was free once, for as long as the caller waits."""
+        try:
+            async with asyncio.timeout(wait_ms / 1000), self._waiters:
+                while True:
+                    await asyncio.sleep(_PAUSE_S)
+                    answer = await self._look(principal, sought, min(wait_ms, _SLICE_MS))
+                    if answer is not None:
+                        return answer
+        except TimeoutError:
+            return None
+
+    async def _look(self, principal: Principal, sought: _Sought, lock_ms: int) -> Answer | None:
+        """One look; None while the operation is under way."""
+        scope = sought.scope
         async with connection(self._pool, self._settings.pool_wait_ms) as conn, scoped(conn, [scope.scope_key]):
-            state, record = await _find(conn, scope, hash_, key)
+            state, record = await _find(conn, scope, sought)
+            if record is None:
+                if self._lanes.is_pending(sought.name) or not await _locked(conn, scope, lock_ms):
+                    return None
+                state, record = await _find(conn, scope, sought)
             if record is not None:
-                return await _found(conn, state, record, owner)
-            if not await _locked(conn, scope, request.wait_ms):
-                return _answer("in_progress", named, None)
-            state, record = await _find(conn, scope, hash_, key)
-            if record is not None:
-                return await _found(conn, state, record, owner)
+                return await self._found(conn, principal, state, record, sought)
+            if self._lanes.is_pending(sought.name):
+                return None
             await conn.execute(
                 queries.INSERT_ABANDONED_SQL,
                 scope.scope_key,
-                hash_,
-                key,
-                request.operation or "unknown",
-                operation_id,
-                owner,
+                sought.operation_hash,
+                sought.key,
+                sought.operation,
+                sought.operation_id,
+                sought.owner,
             )
             await conn.execute(queries.BUMP_REVISION_SQL, scope.scope_key)
-            return _answer("unknown", named, None)
+            return _answer("unknown", sought.shown_id, None, state)
+
+    async def _found(
+        self, conn: Connection, principal: Principal, state: ScopeState, record: Record, sought: _Sought
+    ) -> Answer:
+        if record.state == ABANDONED:
+            return _answer("unknown", sought.shown_id, None, state)
+        if record.operation != "batch" or record.state != COMMITTED:
+            body = result_of(state, record).body
+            return _answer(_STATE_NAMES[record.state], record.operation_id, body, state)
+        body = await self._batch_outcome(conn, principal, record)
+        return _answer("committed", record.operation_id, body, state)
+
+    async def _batch_outcome(self, conn: Connection, principal: Principal, record: Record) -> bytes:
+        """A batch's answer put together from the records of its items, wherever they lie."""
+        named = [entry for entry in kept_of(record) or [] if "record" in entry]
+        refs = {
+            scope_id: await self._scopes.resolve(principal, scope_id)
+            for scope_id in {entry["scope_id"] for entry in named}
+        }
+        wanted = queries.Wanted()
+        wanted.scopes = {ref.scope_key for ref in refs.values()}
+        wanted.operations = {(refs[e["scope_id"]].scope_key, bytes.fromhex(e["record"])) for e in named}
+        keys = ",".join(map(str, wanted.scopes))
+        await conn.execute(f"SET LOCAL pamspec.scope_keys = '{{{keys}}}'")
+        states = await queries.prefetch(conn, wanted, refs.values())
+
+        def find(entry: Document) -> tuple[ScopeState, Record] | None:
+            state = states[refs[entry["scope_id"]].scope_key]
+            found = state.records.get(bytes.fromhex(entry["record"]))
+            return None if found is None else (state, found)
+
+        return rebuilt(record, find)
 
 
-async def _locked(conn: Connection, scope: ScopeRef, wait_ms: int) -> bool:
-    """Take the scope's lock within wait_ms."""
-    await conn.execute(f"SET LOCAL lock_timeout = {max(1, wait_ms)}; SAVEPOINT before_lock")
+def _check(request: GetOperation) -> None:
+    by_key = request.operation is not None and request.idempotency_key is not None
+    by_id = request.operation is None and request.idempotency_key is None
+    if not (by_id if request.operation_id is not None else by_key):
+        raise InvalidRequest("Send operation_id alone, or operation and idempotency_key.")
+
+
+def _owner(principal: Principal, request: GetOperation, document: dict[str, Any]) -> str:
+    """Whose operation it is: the principal's own, unless an auditor names another actor."""
+    if request.actor is msgspec.UNSET:
+        return principal.actor_id
+    asserted = decode(Actor, request.actor, InvalidRequest, "actor")
+    if principal.has(RIGHT_AUDIT):
+        return asserted.actor_id
+    acting_actor(principal, document["actor"])
+    return principal.actor_id
+
+
+def _sought(request: GetOperation, scope: ScopeRef, owner: str) -> _Sought:
+    operation = request.operation or "unknown"
+    operation_id = request.operation_id or ids.mint("op")
+    by_key = request.idempotency_key
+    key = None if by_key is None else key_hash(owner, operation, by_key)
+    return _Sought(scope, owner, operation, operation_id, operation_hash(owner, operation_id), key)
+
+
+async def _locked(conn: Connection, scope: ScopeRef, lock_ms: int) -> bool:
+    """Take the scope's lock within that time."""
+    await conn.execute(f"SET LOCAL lock_timeout = {max(1, lock_ms)}; SAVEPOINT before_lock")
     try:
         await queries.lock(conn, [scope.scope_key], wait=True)
     except asyncpg.LockNotAvailableError:
@@ -93,55 +181,22 @@ async def _locked(conn: Connection, scope: ScopeRef, wait_ms: int) -> bool:
     return True
 
 
-async def _find(conn: Connection, scope: ScopeRef, hash_: bytes, key: bytes | None) -> tuple[ScopeState, Record | None]:
+async def _find(conn: Connection, scope: ScopeRef, sought: _Sought) -> tuple[ScopeState, Record | None]:
     wanted = queries.Wanted()
     wanted.scopes.add(scope.scope_key)
-    if key is None:
-        wanted.operations.add((scope.scope_key, hash_))
+    if sought.key is None:
+        wanted.operations.add((scope.scope_key, sought.operation_hash))
     else:
-        wanted.keys.add((scope.scope_key, key))
+        wanted.keys.add((scope.scope_key, sought.key))
     state = (await queries.prefetch(conn, wanted, [scope]))[scope.scope_key]
     return state, next(iter(state.records.values()), None)
 
 
-async def _found(conn: Connection, state: ScopeState, record: Record, owner: str) -> Answer:
-    if record.state == ABANDONED:
-        return _answer("unknown", record.operation_id, None)
-    if record.operation == "batch" and record.state == COMMITTED:
-        return _answer("committed", record.operation_id, await _batch_outcome(conn, state, record, owner))
-    return _answer(_STATE_NAMES[record.state], record.operation_id, _outcome_body(state, record))
-
-
-def _outcome_body(state: ScopeState, record: Record) -> bytes:
-    """The answer's body; of an erased outcome what a replay would say."""
-    try:
-        return outcome(state, record).body
-    except PamspecError as error:
-        return error.body(record.operation_id)
-
-
-async def _batch_outcome(conn: Connection, state: ScopeState, record: Record, owner: str) -> bytes:
-    """A batch's answer put together from the records of its items."""
-    entries = orjson.loads(record.stored or b'{"items":[]}')["items"]
-    wanted = queries.Wanted()
-    wanted.scopes.add(state.ref.scope_key)
-    hashes = [operation_hash(owner, entry["operation_id"]) if "operation_id" in entry else None for entry in entries]
-    wanted.operations = {(state.ref.scope_key, hash_) for hash_ in hashes if hash_ is not None}
-    found = (await queries.prefetch(conn, wanted, [state.ref]))[state.ref.scope_key].records
-    results: list[bytes] = []
-    for entry, hash_ in zip(entries, hashes, strict=True):
-        item = None if hash_ is None else found.get(hash_)
-        if item is None:
-            results.append(strict_json.dumps({key: entry[key] for key in ("error", "operation_id") if key in entry}))
-        else:
-            results.append(_outcome_body(state, item))
-    return b'{"operation_id":' + strict_json.dumps(record.operation_id) + b',"results":[' + b",".join(results) + b"]}"
-
-
-def _answer(state: str, operation_id: str | None, body: bytes | None) -> Answer:
+def _answer(state: str, operation_id: str | None, body: bytes | None, scope: ScopeState | None = None) -> Answer:
     document = {
         "operation_id": operation_id,
         "outcome": None if body is None else strict_json.Fragment(body),
         "state": state,
     }
-    return Answer(200, strict_json.dumps(document))
+    headers = {} if scope is None else {HEADER_LEDGER_EPOCH: str(scope.ledger_epoch)}
+    return Answer(200, strict_json.dumps(document), headers)

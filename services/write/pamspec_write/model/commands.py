@@ -43,6 +43,14 @@ class Command:
     attempts: int = 0
 
 
+@dataclass(frozen=True, slots=True)
+class RefusedItem:
+    """An item of a batch that was refused before any lock: its error, and what it was."""
+
+    body: bytes
+    repeatable: bytes
+
+
 @dataclass(slots=True)
 class BatchCommand:
     """Several commands in their order; atomic: all or none of them."""
@@ -52,12 +60,18 @@ class BatchCommand:
     operation_id: str
     operation_hash: bytes
     key_hash: bytes | None
-    repeatable: bytes | None
+    frame: bytes | None
+    """What must be equal in a repetition, but for the items; None when nobody knows its id or key."""
     scope: ScopeRef
     actor_id: str
-    refused: dict[int, bytes] = field(default_factory=dict)
-    """Items that were refused before any lock, by index, with their error bodies."""
+    refused: dict[int, RefusedItem] = field(default_factory=dict)
+    """Items that were refused before any lock, by index."""
     attempts: int = 0
+
+    @property
+    def repeatable(self) -> bytes | None:
+        """Not None when the batch can come again."""
+        return self.frame
 
 
 Work = Command | BatchCommand
@@ -70,6 +84,22 @@ def scopes_of(work: Work) -> list[ScopeRef]:
     found = {item.scope.scope_key: item.scope for item in work.items}
     found[work.scope.scope_key] = work.scope
     return list(found.values())
+
+
+def names_of(work: Work) -> list[bytes]:
+    """Under which ids and keys a piece of work can be looked up."""
+    if isinstance(work, Command):
+        return [work.operation_hash] if work.key_hash is None else [work.operation_hash, work.key_hash]
+    found = [name for item in work.items for name in names_of(item)]
+    return [*found, work.operation_hash] if work.key_hash is None else [*found, work.operation_hash, work.key_hash]
+
+
+def try_again(work: Work) -> None:
+    """It may have been committed without our knowing: from now on its own record is looked up."""
+    work.attempts += 1
+    if isinstance(work, BatchCommand):
+        for item in work.items:
+            item.attempts += 1
 
 
 def size_of(work: Work) -> int:

@@ -16,9 +16,10 @@ from pamspec_common.errors import InvalidRequest, ObjectNotFound, PamspecError, 
 from pamspec_common.instants import MICROSECOND, wire
 from pamspec_common.strict_json import dumps
 from pamspec_write.documents import Create, Delete, Provenance, RecordEvent, Transition, Update
+from pamspec_write.model import batches
 from pamspec_write.model import states as rules
 from pamspec_write.model.commands import BatchCommand, Command, Work
-from pamspec_write.model.facts import Document, Head, Record, ScopeState
+from pamspec_write.model.facts import Document, Head, ScopeState
 from pamspec_write.model.projection import carried_projection
 from pamspec_write.model.records import (
     UNSTORED_CODES,
@@ -78,62 +79,54 @@ class Decider:
         except PamspecError as error:
             answer = refusal(error, command.operation_id)
             if is_stored(error):
-                remember(state, self._rows, command, answer, salt=self._entropy.salt(), now=now)
+                self._remember(state, command, answer, now)
             return answer
         state.last_at = at
         return answer
 
     def _batch(self, batch: BatchCommand) -> Answer:
-        home = self._states[batch.scope.scope_key]
-        known = found_record(home, batch)
+        known = found_record(self._states[batch.scope.scope_key], batch)
         if known is not None:
             try:
-                first = replay(home, batch, known)
+                return batches.replay_batch(self._states, batch, known)
             except PamspecError as error:
                 return refusal(error, batch.operation_id)
-            if first.status >= 400:
-                return first
-        results = self._all_or_none(batch, known) if batch.atomic else self._each(batch)
+        results = self._all_or_none(batch) if batch.atomic else self._each(batch)
         if isinstance(results, Answer):
             return results
-        answer = self._joined(batch, results)
-        if known is None:
-            self._remember_batch(batch, Answer(200, _summary(batch, results), answer.headers))
-        return answer
+        home = self._states[batch.scope.scope_key]
+        headers = positions(home, home.last_seq)
+        kept = batches.entries(self._states, batch, results)
+        self._remember_batch(batch, Answer(200, dumps({"items": kept}), headers), kept)
+        return Answer(200, batches.joined(batch.operation_id, [result.body for result in results]), headers)
 
     def _each(self, batch: BatchCommand) -> list[Answer]:
-        items = iter(batch.items)
         return [
-            Answer(400, batch.refused[index]) if index in batch.refused else self._command(next(items))
-            for index in range(len(batch.items) + len(batch.refused))
+            Answer(400, batch.refused[index].body) if item is None else self._command(item)
+            for index, item in batches.places(batch)
         ]
 
-    def _all_or_none(self, batch: BatchCommand, known: Record | None) -> list[Answer] | Answer:
+    def _all_or_none(self, batch: BatchCommand) -> list[Answer] | Answer:
         """The results, or the error of the first item that failed, with nothing written but that record."""
         trial = Decider({key: state.copy() for key, state in self._states.items()}, Rows(), self._at, self._entropy)
         results: list[Answer] = []
         for index, item in enumerate(batch.items):
             result = trial._command(item)
             if result.status >= 400:
-                answer = _failed_item(batch, index, result)
-                if known is None and orjson.loads(result.body)["error"]["code"] not in UNSTORED_CODES:
-                    self._remember_batch(batch, answer)
+                answer = batches.failed_item(batch, index, result)
+                if orjson.loads(result.body)["error"]["code"] not in UNSTORED_CODES:
+                    self._remember_batch(batch, answer, None)
                 return answer
             results.append(result)
         self._states.update(trial._states)
         self._rows.absorb(trial._rows)
         return results
 
-    def _remember_batch(self, batch: BatchCommand, answer: Answer) -> None:
+    def _remember_batch(self, batch: BatchCommand, answer: Answer, kept: list[Document] | None) -> None:
         home = self._states[batch.scope.scope_key]
         now = wire(max(self._at, home.last_at))
-        remember(home, self._rows, batch, answer, salt=self._entropy.salt(), now=now)
-
-    def _joined(self, batch: BatchCommand, results: list[Answer]) -> Answer:
-        home = self._states[batch.scope.scope_key]
-        body = b'{"operation_id":' + dumps(batch.operation_id) + b',"results":['
-        body += b",".join(result.body for result in results) + b"]}"
-        return Answer(200, body, positions(home, home.last_seq))
+        salt = self._entropy.salt()
+        remember(home, self._rows, batch, answer, salt=salt, now=now, repeatable=batches.repeatable(batch, kept))
 
     def create(self, state: ScopeState, command: Command, now: str) -> Answer:
         """P104-P108: a first version, and object_created."""
@@ -237,8 +230,9 @@ class Decider:
         draft.content, draft.projection, draft.private, draft.extra = None, None, {}, {}
         provenance = command.provenance or Provenance(activity="delete", transformation_parent=head.version_id)
         self._account(draft, command, provenance, now, request.policy_basis)
-        self._rows.erase_before(state.ref.scope_key, head.object_id, state.last_seq + 1)
+        first = state.last_seq + 1
         made = make_version(state, self._rows, draft, now, self._entropy)
+        self._rows.erase_before(state.ref.scope_key, head.object_id, first)
         state.forget(head.object_id)
         erased = [{"from_sequence": 1, "to_sequence": head.version_seq}]
         return self._finish(state, command, made, "object_deleted", now, facts={"erased": erased}, erasing=True)
@@ -269,7 +263,7 @@ class Decider:
             }
         )
         answer = Answer(200, body, positions(state, event.sequence))
-        remember(state, self._rows, command, answer, salt=self._entropy.salt(), now=now)
+        self._remember(state, command, answer, now)
         return answer
 
     def _account(
@@ -280,7 +274,8 @@ class Decider:
         draft.provenance = provenance_document(provenance, command.actor, provenance_id, now)
         run = command.request.evaluation_run_id
         if run is not None:
-            draft.provenance.setdefault("evidence_refs", []).append(f"evaluation-run:{run}")
+            refs = draft.provenance.get("evidence_refs", [])
+            draft.provenance["evidence_refs"] = [*refs, f"evaluation-run:{run}"]
         draft.private["provenance"] = draft.provenance
         if command.actor.display_name is not None or command.actor.attestation is not None:
             draft.private["actor"] = draft.provenance["actor"]
@@ -328,12 +323,32 @@ class Decider:
             event_id=event_id,
             operation_id=command.operation_id,
             envelope=made.envelope,
-            erasing=erasing,
+            erasing=command.operation == "delete",
         )
         answer = Answer(_STATUS.get(command.operation, 200), body, positions(state, last.sequence))
-        salt = self._entropy.salt()
-        remember(state, self._rows, command, answer, salt=salt, now=now, ledger_seq=head.ledger_seq, event_id=event_id)
+        self._remember(state, command, answer, now, ledger_seq=head.ledger_seq, event_id=event_id)
         return answer
+
+    def _remember(
+        self,
+        state: ScopeState,
+        command: Command,
+        answer: Answer,
+        now: str,
+        ledger_seq: int | None = None,
+        event_id: str | None = None,
+    ) -> None:
+        remember(
+            state,
+            self._rows,
+            command,
+            answer,
+            salt=self._entropy.salt(),
+            now=now,
+            repeatable=command.repeatable,
+            ledger_seq=ledger_seq,
+            event_id=event_id,
+        )
 
 
 _DECISIONS = {
@@ -395,7 +410,9 @@ def _extra(command: Command, stored: Document) -> Document:
     """Metadata that only some objects have."""
     refs = getattr(command.request, "relationship_refs", None)
     found = {
-        "quality_signals": command.quality_signals or stored.get("quality_signals"),
+        "quality_signals": stored.get("quality_signals")
+        if command.quality_signals is None
+        else command.quality_signals,
         "relationship_refs": stored.get("relationship_refs") if refs is None else refs,
     }
     return {name: value for name, value in found.items() if value is not None}
@@ -417,25 +434,3 @@ def _carried(head: Head) -> Provenance:
         },
         Provenance,
     )
-
-
-def _summary(batch: BatchCommand, results: list[Answer]) -> bytes:
-    """What a batch's record holds: of each item its operation_id, or the error that no record of its own holds."""
-    items = iter(batch.items)
-    entries: list[Document] = []
-    for index, result in enumerate(results):
-        item = None if index in batch.refused else next(items)
-        error = None if result.status < 400 else orjson.loads(result.body)["error"]
-        if item is None or (error is not None and error["code"] in UNSTORED_CODES):
-            entries.append({"error": error})
-        else:
-            entries.append({"operation_id": item.operation_id})
-    return dumps({"items": entries})
-
-
-def _failed_item(batch: BatchCommand, index: int, result: Answer) -> Answer:
-    """The error of an atomic batch: that of the item that failed, with its index."""
-    document = orjson.loads(result.body)
-    document["error"]["details"]["index"] = index
-    document["error"]["operation_id"] = batch.operation_id
-    return Answer(result.status, dumps(document), dict(result.headers))

@@ -21,7 +21,7 @@ from pamspec_common.errors import (
 )
 from pamspec_common.strict_json import Fragment, dumps
 from pamspec_write.model.commands import BatchCommand, Command, fingerprint
-from pamspec_write.model.facts import Record, ScopeState, SourceRecord
+from pamspec_write.model.facts import Document, Record, ScopeState, SourceRecord
 from pamspec_write.model.rows import NULL, Rows, hex_or_null, text_or_null
 
 COMMITTED, FAILED, ABANDONED = "c", "f", "a"
@@ -46,18 +46,25 @@ def found_record(state: ScopeState, work: Command | BatchCommand) -> Record | No
     return record
 
 
-def replay(state: ScopeState, work: Command | BatchCommand, record: Record) -> Answer:
-    """The first outcome again, byte for byte; raises DuplicateOperation for other content, or the erasure's error."""
+def check_comparable(record: Record) -> None:
+    """Raise DuplicateOperation for an operation that a look-up gave up."""
     if record.state == ABANDONED:
         raise DuplicateOperation(
             "This operation was looked up while unknown and given up; send it again under a new id and key.",
             details={"reason": "abandoned"},
         )
+
+
+def replay(state: ScopeState, command: Command, record: Record) -> Answer:
+    """The first outcome again, byte for byte; raises DuplicateOperation for other content, or the erasure's error."""
+    check_comparable(record)
     if record.salt is None:
         _check_not_erased(record)
-    elif work.repeatable is not None and not _matches(record.salt, work.repeatable, record.fingerprint):
+    elif record.operation == "batch" or (
+        command.repeatable is not None and not matches(record.salt, command.repeatable, record.fingerprint)
+    ):
         raise DuplicateOperation(details={"operation_id": record.operation_id})
-    return again(state, record, own_retry=work.attempts > 0)
+    return again(state, record, own_retry=command.attempts > 0)
 
 
 def again(state: ScopeState, record: Record, *, own_retry: bool = False) -> Answer:
@@ -68,8 +75,9 @@ def again(state: ScopeState, record: Record, *, own_retry: bool = False) -> Answ
     return Answer(answer.status, answer.body, {**answer.headers, HEADER_REPLAYED: "true"})
 
 
-def _matches(salt: bytes, value: bytes, stored: bytes | None) -> bool:
-    return stored is not None and hmac.compare_digest(fingerprint(salt, value), stored)
+def matches(salt: bytes | None, value: bytes, stored: bytes | None) -> bool:
+    """Whether a value is the one that a stored fingerprint was made of."""
+    return salt is not None and stored is not None and hmac.compare_digest(fingerprint(salt, value), stored)
 
 
 def outcome(state: ScopeState, record: Record) -> Answer:
@@ -78,8 +86,7 @@ def outcome(state: ScopeState, record: Record) -> Answer:
         return Answer(record.answer.status, record.answer.body, dict(record.answer.headers))
     if record.stored is not None or record.ledger_seq is None:
         return Answer(record.status, record.stored or b"{}", positions(state, record.last_seq))
-    _check_not_erased(record)
-    stored = orjson.loads(record.metadata or b"{}")
+    stored = _check_not_erased(record)
     body = version_answer(
         object_id=stored["object_id"],
         version_id=stored["version_id"],
@@ -94,13 +101,17 @@ def outcome(state: ScopeState, record: Record) -> Answer:
     return Answer(record.status, body, positions(state, record.last_seq))
 
 
-def _check_not_erased(record: Record) -> None:
-    if record.operation == "delete" or record.ledger_seq is None:
-        return
-    if record.content is None or record.private is None:
+def _check_not_erased(record: Record) -> Document:
+    """The stored metadata of the version that a record answers with; the erasure's error once that was erased.
+
+    A tombstone has no content from the first; it is what its operation answers.
+    """
+    stored: Document = orjson.loads(record.metadata or b"{}")
+    if record.private is None or (record.content is None and stored.get("availability_state") != "deleted"):
         if record.head_availability == "deleted":
             raise ObjectDeleted
         raise ObjectRedacted
+    return stored
 
 
 def positions(state: ScopeState, last_seq: int | None) -> dict[str, str]:
@@ -156,7 +167,7 @@ def check_source(state: ScopeState, command: Command) -> Record | None:
         if record is not None and record.head_availability == "redacted":
             raise ObjectRedacted
         raise ObjectDeleted
-    if not _matches(known.salt, command.source_payload, known.fingerprint):
+    if not matches(known.salt, command.source_payload, known.fingerprint):
         raise DuplicateOperation(
             "This source event was ingested with another payload; send the correction as an update.",
             details={"reason": "source_event"},
@@ -172,12 +183,13 @@ def remember(
     *,
     salt: bytes,
     now: str,
+    repeatable: bytes | None,
     ledger_seq: int | None = None,
     event_id: str | None = None,
 ) -> None:
     """Add the operation's record; of an answer made of a version only the reference is stored."""
     operation = work.operation if isinstance(work, Command) else "batch"
-    print_ = None if work.repeatable is None else fingerprint(salt, work.repeatable)
+    print_ = None if repeatable is None else fingerprint(salt, repeatable)
     committed = answer.status < 400
     made_version = ledger_seq is not None
     stored = None if made_version else answer.body

@@ -27,6 +27,7 @@ CLOSING_WIDTH = 3
 VERSION_OBJECT, VERSION_TO = 3, 2
 VERSION_OPERATION, VERSION_SALT, VERSION_CONTENT, VERSION_PRIVATE, VERSION_PROJECTION = 8, 9, 10, 11, 26
 RECORD_SALT, RECORD_FINGERPRINT = 7, 8
+SOURCE_OPERATION, SOURCE_SALT, SOURCE_FINGERPRINT = 2, 3, 4
 
 
 @dataclass(slots=True)
@@ -60,9 +61,15 @@ class Rows:
             if key == scope_key and sequence < before and version[VERSION_OBJECT] == object_id:
                 for column in (VERSION_SALT, VERSION_CONTENT, VERSION_PRIVATE, VERSION_PROJECTION):
                     version[column] = NULL
-                record = self.records.get((scope_key, bytes.fromhex(version[VERSION_OPERATION])))
-                if record is not None:
-                    record[RECORD_SALT] = record[RECORD_FINGERPRINT] = NULL
+                self._erase_record(scope_key, version[VERSION_OPERATION])
+
+    def _erase_record(self, scope_key: int, operation: str) -> None:
+        record = self.records.get((scope_key, bytes.fromhex(operation)))
+        if record is not None:
+            record[RECORD_SALT] = record[RECORD_FINGERPRINT] = NULL
+        for source in self.sources:
+            if source[SOURCE_OPERATION] == operation and source[0] == str(scope_key):
+                source[SOURCE_SALT] = source[SOURCE_FINGERPRINT] = NULL
 
     def absorb(self, other: Rows) -> None:
         """Add the rows of an atomic batch that succeeded."""
