@@ -9,7 +9,7 @@ ROOT = Path(__file__).resolve().parent.parent
 GENERATED = {"uv.lock", "requirements.txt"}
 ITSELF = {"tools/check_texts.py"}
 RULES = [
-    ("a path of one machine", re.compile(r"/(?:work|root|opt|mnt|home/[a-z]+)/[A-Za-z.]")),
+    ("a path of one machine", re.compile(r"(?<![\w./])/(?:work|root|opt|mnt|home/[a-z]+)/[A-Za-z.]")),
     (
         "a package registry's address",
         re.compile(r"https?://(?:[\w.-]*\.)?(?:pypi|pythonhosted|npmjs)\.", re.IGNORECASE),
