@@ -7,6 +7,7 @@ transaction that sets none sees nothing.
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import AsyncIterator, Iterable, Mapping
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, TypeAlias
@@ -23,8 +24,12 @@ else:
     Connection = asyncpg.Connection
     Pool = asyncpg.Pool
 
+_log = logging.getLogger(__name__)
+
 _UNREACHABLE = (
     asyncpg.InterfaceError,
+    # What the driver says when it is used between the server's last words and the end of the connection.
+    asyncpg.InternalClientError,
     asyncpg.CannotConnectNowError,
     asyncpg.AdminShutdownError,
     asyncpg.CrashShutdownError,
@@ -91,7 +96,15 @@ async def connection(pool: Pool, wait_ms: int) -> AsyncIterator[Connection]:
     except asyncpg.PostgresError as error:
         raise translated(error) from error
     finally:
+        await _give_back(pool, conn)
+
+
+async def _give_back(pool: Pool, conn: asyncpg.pool.PoolConnectionProxy[asyncpg.Record]) -> None:
+    """Return a connection; one that broke meanwhile is closed by the pool, and what was done over it stays done."""
+    try:
         await asyncio.shield(pool.release(conn, timeout=5.0))
+    except _UNREACHABLE as error:
+        _log.info("a connection broke: %s", error, extra={"action": "connection_dropped"})
 
 
 async def begin(conn: Connection, scope_keys: Iterable[int], *, read_only: bool = False) -> None:

@@ -89,7 +89,7 @@ async def commit(pool: Pool, settings: CommonSettings, works: Sequence[Work], *,
 async def _rollback(conn: Connection) -> None:
     try:
         await conn.execute("ROLLBACK")
-    except (asyncpg.PostgresError, asyncpg.InterfaceError, OSError):
+    except (asyncpg.PostgresError, asyncpg.InterfaceError, asyncpg.InternalClientError, OSError):
         conn.terminate()
 
 

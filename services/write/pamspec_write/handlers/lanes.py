@@ -31,6 +31,7 @@ Wake = Callable[[int], Awaitable[None]]
 _BUSY = (asyncpg.LockNotAvailableError, asyncpg.DeadlockDetectedError)
 _LOST = (
     asyncpg.InterfaceError,
+    asyncpg.InternalClientError,
     asyncpg.PostgresConnectionError,
     asyncpg.OperatorInterventionError,
     asyncpg.TooManyConnectionsError,
