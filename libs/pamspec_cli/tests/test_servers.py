@@ -21,7 +21,7 @@ from redis.asyncio import Redis
 from pamspec_cli.servers import postgres as postgres_room
 from pamspec_cli.servers.nats import MAX_PAYLOAD, EmbeddedNats
 from pamspec_cli.servers.postgres import LOWEST, EmbeddedPostgres
-from pamspec_cli.servers.process import ServerError, working_in
+from pamspec_cli.servers.process import ServerError, Step, working_in
 from pamspec_cli.servers.valkey import EmbeddedValkey
 
 PARENT = """
@@ -270,5 +270,5 @@ async def test_a_server_that_ignores_the_polite_signal_is_killed(root: Path) -> 
     pid = server.process.pid
     assert pid is not None
     os.kill(pid, signal.SIGSTOP)
-    await server.process.stop([postgres_room.Step(signal.SIGTERM, 0.2)])
+    await server.process.stop([Step(signal.SIGTERM, 0.2)])
     assert not psutil.pid_exists(pid)
