@@ -7,11 +7,13 @@ quality_signals) is invalid_object. Content stays the client's bytes.
 from __future__ import annotations
 
 import re
-from datetime import UTC, datetime
-from typing import Annotated, Any, Literal, TypeVar
+from datetime import datetime
+from typing import Annotated, Any, Literal, TypeVar, get_args
 
 import msgspec
 
+from pamspec_common import contracts, instants
+from pamspec_common.contracts.formats import is_date_time, is_uri
 from pamspec_common.errors import InvalidObject, InvalidRequest, PamspecError
 from pamspec_common.ids import Id
 from pamspec_common.instants import Instant, wire
@@ -24,8 +26,14 @@ Lifecycle = Literal["scratch", "candidate", "active", "superseded", "deprecated"
 Availability = Literal["available", "partially_redacted", "redacted", "deleted"]
 Retention = Literal["retained", "expired", "pending_deletion", "legal_hold"]
 Validation = Literal["unverified", "corroborated", "disputed", "rejected"]
-Key = Annotated[str, msgspec.Meta(min_length=1, max_length=MAX_KEY)]
-Text = Annotated[str, msgspec.Meta(min_length=1, max_length=4096)]
+STATES: dict[str, Any] = {
+    "lifecycle_state": Lifecycle,
+    "availability_state": Availability,
+    "retention_state": Retention,
+    "validation_state": Validation,
+}
+KEY_PATTERN = r"^[^\x00-\x1f\x7f]+\Z"
+Key = Annotated[str, msgspec.Meta(min_length=1, max_length=MAX_KEY, pattern=KEY_PATTERN)]
 Score = Annotated[float, msgspec.Meta(ge=0, le=1)]
 WaitMs = Annotated[int, msgspec.Meta(ge=0, le=30_000)]
 
@@ -47,8 +55,7 @@ STANDARD_TYPES = frozenset(
     ]
 )
 _REVERSE_DOMAIN = re.compile(r"^[a-z0-9]+(?:\.[a-z0-9-]+)+\.[a-z][a-z0-9-]*\Z")
-_URI_TYPE = re.compile(r"^[a-z][a-z0-9+.-]*:[^\s\x00-\x1f]*\Z")
-_URI = re.compile(r"^[A-Za-z][A-Za-z0-9+.-]*:[^\s\x00-\x1f\x7f]+\Z")
+_URI_TYPE = re.compile(r"^[a-z][a-z0-9+.-]*:[^\x00-\x1f\x7f]*\Z")
 
 
 class Attestation(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
@@ -140,7 +147,7 @@ class Create(Common, kw_only=True):
     retention_state: Retention = "retained"
     validation_state: Validation = "unverified"
     object_id: Id | None = None
-    schema_id: Text | None = None
+    schema_id: str | None = None
     observed_at: Instant | None = None
     asserted_at: Instant | None = None
     valid_from: Instant | None = None
@@ -157,7 +164,7 @@ class Update(Common, kw_only=True):
     expected_version_id: Id
     provenance: msgspec.Raw
     canonical_content: MaybeRaw = msgspec.UNSET
-    schema_id: Text | None = None
+    schema_id: str | None = None
     observed_at: Instant | None = None
     asserted_at: Instant | None = None
     valid_from: Instant | None = None
@@ -188,10 +195,13 @@ class Delete(Common, kw_only=True):
     provenance: MaybeRaw = msgspec.UNSET
 
 
+EventType = Literal[
+    "embedding_generated", "index_rebuilt", "access_denied", "subscription_opened", "subscription_closed"
+]
+
+
 class RecordEvent(Common, kw_only=True):
-    event_type: Literal[
-        "embedding_generated", "index_rebuilt", "access_denied", "subscription_opened", "subscription_closed"
-    ]
+    event_type: EventType
     payload: dict[str, Any]
     object_id: Id | None = None
     version_id: Id | None = None
@@ -203,7 +213,7 @@ class Batch(Common, kw_only=True):
 
 
 class GetOperation(Common, kw_only=True):
-    operation: str | None = None
+    operation: Annotated[str, msgspec.Meta(pattern=r"^[a-z][a-z_]*\Z", max_length=64)] | None = None
 
 
 class CreateScope(Common, kw_only=True):
@@ -242,14 +252,20 @@ def decode(kind: type[T], data: bytes | msgspec.Raw, error: type[PamspecError] =
 
 def _refused(problem: str, error: type[PamspecError], where: str) -> PamspecError:
     place = _PLACE.search(problem)
-    path = where + (place[1][1:] if place else "")
+    path = (where + (place[1][1:] if place else "")).lstrip(".")
     expected = _PLACE.sub("", problem)
-    return error(f"{expected} (field {path.lstrip('.') or 'of the document'}).", details={"field": path.lstrip(".")})
+    if expected.startswith("Invalid enum value"):
+        expected = "Expected one of " + ", ".join(_choices(path))
+    return error(f"{expected} (field {path or 'of the document'}).", details={"field": path})
+
+
+def _choices(path: str) -> list[str]:
+    return sorted(get_args(STATES.get(path, EventType)))
 
 
 def check_object_type(object_type: str, schema_id: str | None) -> None:
     """Raise InvalidObject unless the type is a standard one, or an extension type with a schema_id (P57)."""
-    if schema_id is not None and not _URI.match(schema_id):
+    if schema_id is not None and not is_uri(schema_id):
         raise InvalidObject("schema_id must be an absolute URI.", details={"field": "schema_id"})
     if object_type in STANDARD_TYPES:
         return
@@ -262,36 +278,78 @@ def check_object_type(object_type: str, schema_id: str | None) -> None:
         raise InvalidObject("An extension type needs a schema_id.", details={"field": "schema_id"})
 
 
-def utc(field: str, instant: datetime | None) -> datetime | None:
-    """The instant in UTC; InvalidRequest when that leaves the years 1 to 9999."""
-    if instant is None:
-        return None
+def check_event(event: RecordEvent) -> None:
+    """Raise InvalidRequest unless the event keeps its type's contract: its ids, and a payload without floats."""
+    given = {name: value for name in ("object_id", "version_id") if (value := getattr(event, name)) is not None}
+    broken = contracts.events()[event.event_type].broken_presence(given)
     try:
-        return instant.astimezone(UTC)
-    except OverflowError:
-        raise InvalidRequest(f"{field} lies outside the years 1 to 9999 in UTC.", details={"field": field}) from None
+        contracts.check(f"event-payload#/$defs/{event.event_type}", event.payload)
+    except contracts.ContractViolation as violation:
+        broken = str(violation)
+    if any(isinstance(value, float) for value in event.payload.values()):
+        broken = "a payload holds integers only"
+    if broken is not None:
+        raise InvalidRequest(f"{event.event_type}: {broken}.", details={"field": "payload"})
 
 
-def refuse_nulls(document: dict[str, Any]) -> None:
-    """An optional field is left out, never null; only content may be any JSON value."""
-    for name, value in document.items():
-        if value is None and name != "canonical_content":
-            raise InvalidRequest(f"{name} is null; leave it out instead.", details={"field": name})
-        if name in _NESTED and isinstance(value, dict):
-            for inner, below in value.items():
-                if below is None:
-                    raise _NESTED[name](
-                        f"{name}.{inner} is null; leave it out instead.", details={"field": f"{name}.{inner}"}
-                    )
-
-
-_NESTED: dict[str, type[PamspecError]] = {
+_TIMES = frozenset(
+    [
+        "observed_at",
+        "asserted_at",
+        "valid_from",
+        "valid_until",
+        "recorded_at",
+        "last_verified_at",
+        "assessed_at",
+        "issued_at",
+        "not_before",
+        "not_after",
+    ]
+)
+_PARTS: dict[str, type[PamspecError]] = {
     "actor": InvalidRequest,
     "source_event": InvalidRequest,
     "provenance": InvalidObject,
     "quality_signals": InvalidObject,
     "integrity": InvalidObject,
 }
+
+
+def check_members(document: dict[str, Any]) -> None:
+    """Raise for what the decoder lets pass: null for an optional member, and times of another form than RFC 3339.
+
+    An optional member is left out, never null; only content may be any JSON value.
+    """
+    for name, value in document.items():
+        if name == "canonical_content":
+            continue
+        _check_member(name, value, InvalidRequest)
+        if name in _PARTS and isinstance(value, dict):
+            _check_part(name, value, _PARTS[name])
+
+
+def _check_part(path: str, part: dict[str, Any], error: type[PamspecError]) -> None:
+    for name, value in part.items():
+        _check_member(f"{path}.{name}", value, error)
+        if isinstance(value, dict):
+            _check_part(f"{path}.{name}", value, error)
+
+
+def _check_member(path: str, value: Any, error: type[PamspecError]) -> None:
+    if value is None:
+        raise error(f"{path} is null; leave it out instead.", details={"field": path})
+    if isinstance(value, str) and path.rpartition(".")[2] in _TIMES and not _is_time(value):
+        raise error(
+            f"{path} must be an RFC 3339 time with an offset, in the years 1 to 9999 of UTC.", details={"field": path}
+        )
+
+
+def _is_time(text: str) -> bool:
+    try:
+        instants.parse(text)
+    except ValueError:
+        return False
+    return is_date_time(text)
 
 
 def plain(document: msgspec.Struct) -> dict[str, Any]:

@@ -2,17 +2,27 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Awaitable, Callable
 from typing import Any
 
 import msgspec
 
 from pamspec_common import ids, strict_json
-from pamspec_common.errors import InvalidObject, InvalidRequest, PamspecError, PolicyDenied
+from pamspec_common.errors import (
+    AccessDenied,
+    InvalidObject,
+    InvalidRequest,
+    ObjectNotFound,
+    PamspecError,
+    PolicyDenied,
+)
 from pamspec_common.policy import acting_actor, authorize
-from pamspec_common.principal import Principal
+from pamspec_common.principal import RIGHT_SERVICE, Principal
 from pamspec_write.documents import (
+    KEY_PATTERN,
     MAX_CONTENT,
+    MAX_KEY,
     REQUESTS,
     Actor,
     Batch,
@@ -27,11 +37,11 @@ from pamspec_write.documents import (
     SourceEvent,
     Transition,
     Update,
+    check_event,
+    check_members,
     check_object_type,
     decode,
     plain,
-    refuse_nulls,
-    utc,
 )
 from pamspec_write.model.commands import (
     RETRY_FIELDS,
@@ -42,10 +52,9 @@ from pamspec_write.model.commands import (
     operation_hash,
     source_hash,
 )
-from pamspec_write.model.decide import TIME_FIELDS
 from pamspec_write.model.facts import ScopeRef
 from pamspec_write.model.projection import projection
-from pamspec_write.model.states import DIMENSIONS
+from pamspec_write.model.states import ALL_STATES, DIMENSIONS, EDGES
 
 Resolve = Callable[[Principal, str], Awaitable[ScopeRef]]
 MAX_BATCH_OPERATION_ID = 250
@@ -56,7 +65,7 @@ def parse(body: bytes) -> dict[str, Any]:
     document = strict_json.parse(body)
     if not isinstance(document, dict):
         raise InvalidRequest("The body must be a JSON object: the operation document.")
-    refuse_nulls(document)
+    check_members(document)
     return document
 
 
@@ -83,13 +92,24 @@ async def admit(
     return _command(operation, request, document, principal, scope, named=named)
 
 
+def _refuse_grant(principal: Principal, delegation_id: str | None) -> None:
+    """There is no grant to act under yet; the services themselves say under which one something was done."""
+    if delegation_id is not None and not principal.has(RIGHT_SERVICE):
+        raise ObjectNotFound(
+            "No such delegation is visible here; leave delegation_id out.", details={"field": "delegation_id"}
+        )
+
+
 def _with_header_key(request: Common, header_key: str | None) -> None:
     if header_key is None:
         return
     if request.idempotency_key is not None and request.idempotency_key != header_key:
         raise InvalidRequest("The header Idempotency-Key and the field idempotency_key differ; send one of them.")
-    if not 1 <= len(header_key) <= 255:
-        raise InvalidRequest("The header Idempotency-Key must have 1 to 255 characters.", details={"limit": 255})
+    if len(header_key) > MAX_KEY or not re.match(KEY_PATTERN, header_key):
+        raise InvalidRequest(
+            f"The header Idempotency-Key must have 1 to {MAX_KEY} characters without control characters.",
+            details={"limit": MAX_KEY},
+        )
     request.idempotency_key = header_key
 
 
@@ -98,6 +118,7 @@ def _command(
 ) -> Command:
     """`named`: somebody knows an id or a key of it, so that it can come again."""
     actor, authenticated_as = _actor(principal, request, document)
+    _refuse_grant(principal, request.delegation_id or actor.delegation_id)
     operation_id = request.operation_id or ids.mint("op")
     key = request.idempotency_key
     command = Command(
@@ -146,6 +167,7 @@ def _fill(command: Command, document: dict[str, Any]) -> None:
     """The parts of a command that are particular to its operation."""
     request = command.request
     if isinstance(request, RecordEvent):
+        check_event(request)
         return
     raw = request.provenance
     if raw is not msgspec.UNSET:
@@ -163,11 +185,10 @@ def _fill(command: Command, document: dict[str, Any]) -> None:
 def _provenance(command: Command, provenance: Provenance) -> Provenance:
     """The client's account; an actor in it that is not the operation's falls under S9."""
     if provenance.actor is not None and provenance.actor.actor_id != command.actor.actor_id:
-        raise InvalidObject(
-            "provenance.actor differs from the actor of the operation; leave it out.",
+        raise AccessDenied(
+            "provenance.actor is not the actor of the operation; leave it out, or act as that actor.",
             details={"field": "provenance.actor"},
         )
-    provenance.observed_at = utc("provenance.observed_at", provenance.observed_at)
     return provenance
 
 
@@ -183,8 +204,6 @@ def _content(raw: msgspec.Raw) -> bytes:
 
 def _fill_object(command: Command, request: Create | Update, document: dict[str, Any]) -> None:
     command.object_id = request.object_id
-    for name in TIME_FIELDS:
-        setattr(request, name, utc(name, getattr(request, name)))
     if request.quality_signals is not msgspec.UNSET:
         command.quality_signals = plain(
             decode(QualitySignals, request.quality_signals, InvalidObject, "quality_signals")
@@ -219,9 +238,26 @@ def _fill_subject(command: Command, request: Transition | Delete) -> None:
         raise InvalidRequest("Send exactly one of object_id and relationship_id.", details={"field": "object_id"})
     command.object_id = request.object_id or request.relationship_id
     command.kind = "o" if request.object_id is not None else "r"
-    if isinstance(request, Transition) and request.dimension not in DIMENSIONS:
+    if isinstance(request, Transition):
+        _check_transition(request)
+
+
+def _check_transition(request: Transition) -> None:
+    """A state of another dimension is a refused edge; a word that is no state at all is a malformed request."""
+    if request.dimension not in DIMENSIONS:
         raise InvalidRequest(
             "dimension must be lifecycle, availability, retention or validation.", details={"field": "dimension"}
+        )
+    if request.target_state not in ALL_STATES:
+        raise InvalidRequest(
+            "target_state is no state of any dimension.",
+            details={"field": "target_state", "states": sorted(EDGES[request.dimension])},
+        )
+    restores = (request.dimension, request.target_state) == ("availability", "available")
+    if request.canonical_content is not msgspec.UNSET and not restores:
+        raise InvalidRequest(
+            "Only a transition back to available takes content; send an update for the content.",
+            details={"field": "canonical_content"},
         )
 
 
@@ -233,6 +269,7 @@ async def admit_batch(
     _with_header_key(batch, header_key)
     scope = await resolve(principal, batch.scope_id)
     authorize(principal, "batch", scope.tenant_id)
+    _refuse_grant(principal, batch.delegation_id)
     operation_id = batch.operation_id or ids.mint("op")
     if len(operation_id) > MAX_BATCH_OPERATION_ID:
         raise InvalidRequest(
@@ -273,7 +310,7 @@ async def _item(
     operation = item.get("operation")
     if operation not in ("create", "update", "transition", "delete"):
         raise InvalidRequest("An item names its operation: create, update, transition or delete.")
-    refuse_nulls(item)
+    check_members(item)
     document = {name: value for name, value in item.items() if name != "operation"}
     document.setdefault("scope_id", batch.scope_id)
     request = _decode_item(REQUESTS[operation], batch.items[index], batch.scope_id)
@@ -285,6 +322,8 @@ async def _item(
         request.idempotency_key = f"{batch.idempotency_key}/{index}"
     if request.actor is msgspec.UNSET and batch.actor is not msgspec.UNSET:
         request.actor, document["actor"] = batch.actor, strict_json.parse(bytes(batch.actor))
+    if request.evaluation_run_id is None:
+        request.evaluation_run_id = batch.evaluation_run_id
     scope = await resolve(principal, request.scope_id)
     authorize(principal, operation, scope.tenant_id)
     return _command(operation, request, document, principal, scope, named=named)

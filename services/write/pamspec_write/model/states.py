@@ -39,6 +39,8 @@ EDGES: dict[str, dict[str, frozenset[str]]] = {
     },
 }
 
+ALL_STATES = frozenset(state for edges in EDGES.values() for state in edges)
+
 # Edges of the tables that only a policy opens (P93, P95, P97).
 NEEDS_POLICY = frozenset(
     {
