@@ -41,7 +41,9 @@ class InternalDoor:
         except msgspec.DecodeError:
             await send_answer(send, refusal(InvalidRequest("The internal door takes a msgpack list of calls.")))
             return
-        await send({"type": "http.response.start", "status": 200, "headers": [(b"content-type", b"application/msgpack")]})
+        await send(
+            {"type": "http.response.start", "status": 200, "headers": [(b"content-type", b"application/msgpack")]}
+        )
         tasks = {asyncio.ensure_future(self._one(call)): index for index, call in enumerate(calls)}
         try:
             pending = set(tasks)

@@ -53,7 +53,9 @@ _decoder = msgspec.msgpack.Decoder(_Claims)
 class TokenSigner:
     """Mints `<kid>.<claims>.<mac>` for one audience; a token is reused for half of its life."""
 
-    def __init__(self, kid: str, key: bytes, audience: str = "services", clock: Callable[[], float] = time.time) -> None:
+    def __init__(
+        self, kid: str, key: bytes, audience: str = "services", clock: Callable[[], float] = time.time
+    ) -> None:
         self._kid, self._key, self._audience, self._clock = kid, key, audience, clock
         self._minted: dict[Principal, tuple[float, str]] = {}
 
