@@ -1,0 +1,81 @@
+"""The table: which figures there are, in which order they are measured, and how they are shown."""
+
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+
+from pamspec_cli.bench import catchup, create_inprocess, delivery, http, idle, relay
+from pamspec_cli.bench.environment import Environment, environment
+from pamspec_cli.bench.figures import Figure
+
+Report = Callable[[Figure], None]
+Said = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class Group:
+    """Figures that are measured together; `scale` ones only when they are asked for."""
+
+    names: tuple[str, ...]
+    measure: Callable[[Environment], Awaitable[Sequence[Figure]]]
+    scale: bool = False
+
+
+def _one(measure: Callable[[Environment], Awaitable[Figure]]) -> Callable[[Environment], Awaitable[Sequence[Figure]]]:
+    async def measured(where: Environment) -> Sequence[Figure]:
+        return [await measure(where)]
+
+    return measured
+
+
+GROUPS = (
+    Group(("create.hot_scope",), _one(create_inprocess.hot_scope)),
+    Group(("create.1000_scopes",), _one(create_inprocess.thousand_scopes)),
+    Group(("http.create", "http.read", "http.batch_items"), http.one_process),
+    Group(("http.create_processes",), _one(http.create_processes)),
+    Group(("relay.drain",), _one(relay.drain)),
+    Group(("delivery.sse", "delivery.nats"), delivery.commit_to_delivered),
+    Group(("catchup.poll",), _one(catchup.catch_up)),
+    Group(("catchup.long_ledger",), _one(catchup.long_ledger), scale=True),
+    Group(("idle.resident", "idle.start", "idle.bytes_per_object"), idle.idle),
+)
+
+NAMES = tuple(name for group in GROUPS for name in group.names)
+
+
+def chosen(only: Sequence[str]) -> list[Group]:
+    """The groups to measure: all but the scale figures, or those that a name or the start of one picks."""
+    if not only:
+        return [group for group in GROUPS if not group.scale]
+    return [group for group in GROUPS if any(name.startswith(tuple(only)) for name in group.names)]
+
+
+async def run(groups: Sequence[Group], report: Report, said: Said) -> list[Figure]:
+    """Measure the groups one after the other, each on servers of its own that are durable; Weakened when not."""
+    figures: list[Figure] = []
+    for group in groups:
+        async with environment() as where:
+            said(f"{', '.join(group.names)}: {where.durability.line()}")
+            for figure in await group.measure(where):
+                figures.append(figure)
+                report(figure)
+    return figures
+
+
+def lines(figures: Sequence[Figure]) -> list[str]:
+    """The figures as a table for people."""
+    head = ("", "figure", "value", "floor", "ratio", "target", "spread")
+    rows = [head, *(_row(figure) for figure in figures)]
+    widths = [max(len(row[column]) for row in rows) for column in range(len(head))]
+    return ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
+
+
+def _row(figure: Figure) -> tuple[str, ...]:
+    floor = "" if figure.floor is None else f"{_number(figure.floor)}"
+    ratio = "" if figure.ratio is None else f"{figure.ratio:.2f}"
+    mark = "ok" if figure.ok else "SHORT"
+    spread = f"{figure.spread:.0%}"
+    return (mark, figure.name, f"{_number(figure.value)} {figure.unit}", floor, ratio, figure.target, spread)
+
+
+def _number(value: float) -> str:
+    return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}"

@@ -1,0 +1,57 @@
+"""`pamspec bench`: every figure beside its floor, measured in the same run."""
+
+import argparse
+import json
+import sys
+
+import uvloop
+
+from pamspec_cli.bench import table
+from pamspec_cli.bench.durability import Weakened
+from pamspec_cli.bench.figures import Figure
+from pamspec_cli.connection import FAILED, OK, Misused, reporting
+
+SUMMARY = "measure the figures, each beside its floor"
+
+
+def add(parser: argparse.ArgumentParser) -> None:
+    """Declares the arguments."""
+    parser.add_argument(
+        "--only",
+        action="append",
+        default=[],
+        metavar="NAME",
+        help="only this figure, or those whose names start so; several times. Figures: " + ", ".join(table.NAMES),
+    )
+    parser.add_argument("--json", action="store_true", help="the figures as one JSON document")
+
+
+@reporting
+def run(arguments: argparse.Namespace) -> int:
+    """0 when every measured figure reaches its target."""
+    groups = table.chosen(arguments.only)
+    if not groups:
+        raise Misused(f"no such figure; there are {', '.join(table.NAMES)}")
+    try:
+        figures = uvloop.run(table.run(groups, _report, _say))
+    except Weakened as error:
+        print(f"pamspec: {error}", file=sys.stderr)
+        return FAILED
+    if arguments.only:
+        wanted = tuple(arguments.only)
+        figures = [figure for figure in figures if figure.name.startswith(wanted)] or figures
+    if arguments.json:
+        print(json.dumps({"figures": [figure.document() for figure in figures]}, indent=2))
+    else:
+        print("\n".join(table.lines(figures)))
+    return OK if all(figure.ok for figure in figures) else FAILED
+
+
+def _report(figure: Figure) -> None:
+    beside = "" if figure.ratio is None else f", {figure.ratio:.2f} x floor"
+    mark = "ok" if figure.ok else "SHORT"
+    print(f"  {mark:<5} {figure.name}: {figure.value:,.4g} {figure.unit}{beside} ({figure.target})", file=sys.stderr)
+
+
+def _say(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)
