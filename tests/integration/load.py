@@ -1,7 +1,7 @@
 """Writers at a pace that have every write acknowledged, and followers that are compared with the ledger."""
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from itertools import count
@@ -12,7 +12,8 @@ from pamspec_cli.demo.run import Pace
 from pamspec_client import AsyncClient
 from pamspec_client.documents import FollowChannel
 from pamspec_client.requests import CreateRequest
-from tests.integration.checks import Entry, Whole
+from tests.integration.checks import Entry, Whole, whole
+from tests.integration.harness import Fleet
 
 ALL_CHANNELS: tuple[FollowChannel, ...] = ("poll", "sse", "websocket", "nats")
 
@@ -38,22 +39,27 @@ class Load:
         self.slowest_s = 0.0
         self._writes = iter(writes)
         self._writers, self._pace = writers, Pace(per_second)
-        self._stopping = False
+        self._stopping = self._ended = False
         self._moved = asyncio.Event()
 
     async def run(self) -> None:
         """Write until there is nothing more or `stop` was called; raises what a write was refused with."""
-        async with asyncio.TaskGroup() as group:
-            for number in range(self._writers):
-                group.create_task(self._write(number))
+        try:
+            async with asyncio.TaskGroup() as group:
+                for number in range(self._writers):
+                    group.create_task(self._write(number))
+        finally:
+            self._ended = True
+            self._moved.set()
 
     def stop(self) -> None:
         """Finish what is under way, then end."""
         self._stopping = True
 
     async def reached(self, wanted: int) -> None:
-        """Returns when so many writes were acknowledged."""
+        """Returns when so many writes were acknowledged; AssertionError when the load ends before."""
         while self.done < wanted:
+            assert not self._ended, f"the load ended after {self.done} writes"
             self._moved.clear()
             await self._moved.wait()
 
@@ -83,24 +89,50 @@ async def under_load(load: Load, *, warm: int = 20, to_end: bool = False) -> Asy
     """
     running = asyncio.create_task(load.run())
     try:
-        await _or_failure(running, load.reached(warm))
+        await load.reached(warm)
         yield load
         if not to_end:
             load.stop()
         async with asyncio.timeout(120):
             await running
+    except BaseException as error:
+        if running.done() and not running.cancelled() and (refused := running.exception()) is not None:
+            raise refused from error
+        raise
     finally:
         running.cancel()
         await asyncio.gather(running, return_exceptions=True)
 
 
-async def _or_failure(running: asyncio.Task[None], waiting: Awaitable[None]) -> None:
-    task = asyncio.ensure_future(waiting)
-    await asyncio.wait((running, task), return_when=asyncio.FIRST_COMPLETED)
-    if not task.done():
-        task.cancel()
-        running.result()
-        raise AssertionError("the load ended too early")
+@asynccontextmanager
+async def ordeal(
+    fleet: Fleet,
+    name: str,
+    *,
+    gateways: Sequence[str] = ("gateway",),
+    scopes: int = 3,
+    writers: int = 8,
+    per_second: float = 150.0,
+    channels: Sequence[FollowChannel] = ALL_CHANNELS,
+) -> AsyncIterator[Load]:
+    """Load and followers around a fault; afterwards everything is where it belongs, once and in order."""
+    clients = [fleet.client(gateway) for gateway in gateways]
+    names = await make_scopes(clients[0], name, scopes)
+    load = Load(clients, notes(names, name), writers=writers, per_second=per_second)
+    async with followed(lambda number: clients[number % len(clients)], names, channels) as followers:
+        async with under_load(load):
+            yield load
+        found = await whole(fleet)
+        await followers.caught_up(load)
+    expect_acknowledged(load, found)
+    followers.expect(found)
+
+
+def expect_acknowledged(load: Load, found: Whole) -> None:
+    """The ledger of each scope holds what was acknowledged, each once, and nothing else."""
+    for scope_id, acknowledged in load.acknowledged.items():
+        entries = sorted(Entry(entry.sequence, entry.event_id) for entry in acknowledged)
+        assert entries == found.created[scope_id], f"{scope_id}: {len(entries)} acknowledged, not what the ledger has"
 
 
 def notes(scopes: Sequence[str], prefix: str, *, size: int = 0) -> Iterator[CreateRequest]:

@@ -12,7 +12,7 @@ from pamspec_cli.demo.observations import observation
 from pamspec_client.requests import CreateRequest
 from tests.integration.checks import whole
 from tests.integration.harness import Fleet
-from tests.integration.load import Load, followed, under_load
+from tests.integration.load import Load, expect_acknowledged, followed, under_load
 
 WRITERS = 8
 PER_SECOND = 100.0
@@ -58,8 +58,6 @@ async def test_everything_acknowledged_arrives_everywhere_once_though_each_part_
         assert load.done == total
         found = await whole(fleet)
         await followers.caught_up(load)
-    for scope_id in scopes:
-        acknowledged = {(entry.sequence, entry.event_id) for entry in load.acknowledged[scope_id]}
-        assert acknowledged == set(found.created[scope_id]), "the ledger holds what was acknowledged and nothing else"
+    expect_acknowledged(load, found)
     followers.expect(found)
     assert sum(follower.reconnects for follower in followers.all) > 0, "nobody noticed that a part was killed"
