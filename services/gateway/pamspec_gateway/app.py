@@ -92,7 +92,7 @@ class _Gateway:
         }
         rest = framework(catalogue, routes, guard, self._load)
         channels = {kind: (channel.path, self._peers[channel.service]) for kind, channel in catalogue.channels.items()}
-        self._streams = StreamDoor(channels, guard, self._load, rest)
+        self._streams = StreamDoor(channels, guard, self._load, rest, self._settings.channel_recheck_s)
         return OperationDoor({f"/v1/{name}": route for name, route in routes.items()}, guard, self._load, self._streams)
 
     async def _drain(self) -> None:

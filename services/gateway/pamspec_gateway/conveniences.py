@@ -42,11 +42,11 @@ def endpoint(convenience: Convenience, route: Route, guard: Guard, load: Load) -
 
     async def answer(request: Request) -> Response:
         try:
-            with load.admitted(route.waits):
-                headers = headers_of(request.scope)
+            headers = headers_of(request.scope)
+            with load.admitted(route.waits, declared_length(headers, load.limits.body_bytes) if has_body else 0):
                 admission = await guard.admit(headers, address_of(request.scope))
                 members = {**query_members(request, allowed), **request.path_params}
-                body = await _body(request, headers, load) if has_body else {}
+                body = await _body(request, headers, load.limits.body_bytes) if has_body else {}
                 call = make_call(route.operation, admission, document(body, members), headers)
                 reply = await route.peer.call(call)
         except PamspecError as error:
@@ -57,18 +57,15 @@ def endpoint(convenience: Convenience, route: Route, guard: Guard, load: Load) -
     return answer
 
 
-async def _body(request: Request, headers: Mapping[bytes, bytes], load: Load) -> dict[str, Any]:
-    limit = load.limits.body_bytes
-    declared = declared_length(headers, limit)
+async def _body(request: Request, headers: Mapping[bytes, bytes], limit: int) -> dict[str, Any]:
     check_content_type(headers)
-    with load.buffering(declared):
-        try:
-            raw = await read_body(request.receive, limit)
-        except ClientGone:
-            raise InvalidRequest("The request ended before its body was whole.") from None
-        if not raw:
-            return {}
-        body = strict_json.parse(raw)
+    try:
+        raw = await read_body(request.receive, limit)
+    except ClientGone:
+        raise InvalidRequest("The request ended before its body was whole.") from None
+    if not raw:
+        return {}
+    body = strict_json.parse(raw)
     if not isinstance(body, dict):
         raise InvalidRequest("The body must be a JSON object.")
     return body

@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from typing import NamedTuple
 
 from pamspec_common.asgi import ASGIApp, ClientGone, Receive, Scope, Send, read_body, send_answer
@@ -53,41 +52,48 @@ class Load:
         self.requests = self.waiting = self.buffered = 0
         self.answered: Counter[tuple[str, int]] = Counter()
 
-    @contextmanager
-    def admitted(self, waits: bool) -> Iterator[None]:
-        """Room for one more under way; ServiceUnavailable when there is none."""
+    def admitted(self, waits: bool, length: int = 0) -> Room:
+        """Room for one more under way with a body of `length` bytes; ServiceUnavailable when there is none."""
+        limits = self.limits
         if waits:
-            if self.waiting >= self.limits.waiting:
+            if self.waiting >= limits.waiting:
                 raise busy()
-            self.waiting += 1
-        else:
-            if self.requests >= self.limits.requests:
-                raise busy()
-            self.requests += 1
-        try:
-            yield
-        finally:
-            if waits:
-                self.waiting -= 1
-            else:
-                self.requests -= 1
-
-    @contextmanager
-    def buffering(self, length: int) -> Iterator[None]:
-        """Room for a body of that many bytes; ServiceUnavailable when there is none."""
-        if self.buffered + length > self.limits.buffered_bytes:
+        elif self.requests >= limits.requests:
             raise busy()
-        self.buffered += length
-        try:
-            yield
-        finally:
-            self.buffered -= length
+        if self.buffered + length > limits.buffered_bytes:
+            raise busy()
+        return Room(self, waits, length)
 
     def flush(self) -> None:
         """Move the counts into the metrics; one instrument call per request would cost more than the door."""
         answered, self.answered = self.answered, Counter()
         for (operation, status), count in answered.items():
             REQUESTS.add(count, {"operation": operation, "status": str(status)})
+
+
+class Room:
+    """What one request takes of the load while it is under way; `with` gives it back."""
+
+    __slots__ = ("_length", "_load", "_waits")
+
+    def __init__(self, load: Load, waits: bool, length: int) -> None:
+        self._load, self._waits, self._length = load, waits, length
+
+    def __enter__(self) -> None:
+        load = self._load
+        load.buffered += self._length
+        if self._waits:
+            load.waiting += 1
+        else:
+            load.requests += 1
+
+    def __exit__(self, *failure: object) -> None:
+        load = self._load
+        load.buffered -= self._length
+        if self._waits:
+            load.waiting -= 1
+        else:
+            load.requests -= 1
 
 
 class OperationDoor:
@@ -120,7 +126,7 @@ class OperationDoor:
     async def _operate(self, route: Route, scope: Scope, receive: Receive) -> Answer:
         load = self._load
         headers = headers_of(scope)
-        with load.admitted(route.waits), load.buffering(declared_length(headers, load.limits.body_bytes)):
+        with load.admitted(route.waits, declared_length(headers, load.limits.body_bytes)):
             admission = self._guard.remembered(headers.get(b"authorization"))
             if admission is None:
                 admission = await self._guard.admit(headers, address_of(scope))

@@ -13,6 +13,7 @@ import orjson
 
 from pamspec_common.asgi import Message, Send
 
+_RESTARTING, _POLICY = 1012, 1008
 _SSE_ID = re.compile(rb"^id: ?(\d+)-(\d+)$", re.MULTILINE)
 
 
@@ -24,6 +25,9 @@ class Ending(Protocol):
 
     async def end(self) -> None:
         """End the channel, if it is open, with an `ended` frame."""
+
+    async def cut(self) -> None:
+        """End the channel, if it is open, without a place to go on."""
 
 
 class SseEnding:
@@ -61,15 +65,21 @@ class SseEnding:
 
     async def end(self) -> None:
         """The last frame, without which the client could not tell a stop from a broken connection."""
-        if not self._open:
-            return
-        self._open = False
         ids = _SSE_ID.findall(self._last)
         frame = b""
         if ids:
             epoch, sequence = (int(part) for part in ids[-1])
             frame = b"event: ended\nid: %d-%d\ndata: %b\n\n" % (epoch, sequence, _ended(epoch, sequence))
-        await self._send({"type": "http.response.body", "body": frame})
+        await self._finish(frame)
+
+    async def cut(self) -> None:
+        """The end of the answer."""
+        await self._finish(b"")
+
+    async def _finish(self, body: bytes) -> None:
+        if self._open:
+            self._open = False
+            await self._send({"type": "http.response.body", "body": body})
 
 
 class WebSocketEnding:
@@ -90,13 +100,19 @@ class WebSocketEnding:
 
     async def end(self) -> None:
         """The last frame, then the close code for a server that goes away."""
-        if not self._open:
-            return
-        self._open = False
         position = _position(orjson.loads(self._last)) if self._last else None
-        if position is not None:
+        if self._open and position is not None:
             await self._send({"type": "websocket.send", "text": _ended(*position).decode()})
-        await self._send({"type": "websocket.close", "code": 1012})
+        await self._close(_RESTARTING)
+
+    async def cut(self) -> None:
+        """The close code for a caller that may no longer listen."""
+        await self._close(_POLICY)
+
+    async def _close(self, code: int) -> None:
+        if self._open:
+            self._open = False
+            await self._send({"type": "websocket.close", "code": code})
 
 
 def _position(frame: dict[str, Any]) -> tuple[int, int] | None:

@@ -16,6 +16,8 @@ class GatewaySettings(CommonSettings):
     """The key under which API keys are hashed; the same for every gateway and for `pamspec keys`."""
     key_cache_s: float = Field(default=2.0, ge=0, le=25)
     """How long a key that was found is trusted without a look at the database: a revocation bites after this."""
+    channel_recheck_s: float = Field(default=10.0, gt=0)
+    """How long a channel may stay open after its key was revoked or has expired."""
     key_guesses_per_s: float = Field(default=10.0, gt=0)
     key_guess_burst: int = Field(default=50, ge=1)
     """Wrong keys that one address may try; keys that have worked before are never held up by this."""

@@ -1,17 +1,19 @@
 """Channels: server-sent events and WebSockets, passed through from the service that delivers them.
 
 Invariants: the service learns the caller only from the signed principal that is put on here, a header of that name from
-outside is dropped; when the gateway stops, whole frames have been sent and the last tells where to go on.
+outside is dropped; a caller whose key is no longer valid loses its channel; when the gateway stops, whole frames have
+been sent and the last tells where to go on.
 """
 
 from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Mapping
+from collections.abc import Awaitable, Mapping
+from contextlib import suppress
 
-from pamspec_common.asgi import ASGIApp, Message, Receive, Scope, Send, deny_websocket, send_answer
-from pamspec_common.errors import PamspecError, ServiceUnavailable
+from pamspec_common.asgi import ASGIApp, Receive, Scope, Send, deny_websocket, send_answer
+from pamspec_common.errors import PamspecError, ServiceUnavailable, Unauthenticated
 from pamspec_common.peers import Peer
 from pamspec_gateway.authentication import Guard
 from pamspec_gateway.door import Load, address_of, headers_of, not_allowed, refused
@@ -25,9 +27,11 @@ _END_TIMEOUT_S = 2.0
 class StreamDoor:
     """Answers the channels, whose paths are templates; everything else goes to `rest`."""
 
-    def __init__(self, channels: Mapping[str, tuple[str, Peer]], guard: Guard, load: Load, rest: ASGIApp) -> None:
+    def __init__(
+        self, channels: Mapping[str, tuple[str, Peer]], guard: Guard, load: Load, rest: ASGIApp, recheck_s: float
+    ) -> None:
         self._channels = [(kind, _pattern(path), peer) for kind, (path, peer) in channels.items()]
-        self._guard, self._load, self._rest = guard, load, rest
+        self._guard, self._load, self._rest, self._recheck_s = guard, load, rest, recheck_s
         self._stopping = asyncio.Event()
         self._idle = asyncio.Event()
         self._idle.set()
@@ -53,9 +57,11 @@ class StreamDoor:
             with self._load.admitted(waits=True):
                 if self._stopping.is_set() or peer.app is None:
                     raise ServiceUnavailable("Channels are not open now; connect again shortly.")
-                admission = await self._guard.admit(headers_of(scope), address_of(scope))
+                headers, address = headers_of(scope), address_of(scope)
+                admission = await self._guard.admit(headers, address)
                 ending: Ending = SseEnding(send) if is_http else WebSocketEnding(send)
-                await self._run(peer.app, _with_principal(scope, admission.token), receive, ending)
+                stream = peer.app(_with_principal(scope, admission.token), receive, ending.send)
+                await self._run(stream, ending, headers, address)
         except PamspecError as error:
             answer = refused(error)
             self._load.answered["stream", answer.status] += 1
@@ -65,25 +71,42 @@ class StreamDoor:
                 await receive()
                 await deny_websocket(scope, send, answer)
 
-    async def _run(self, app: ASGIApp, scope: Scope, receive: Receive, ending: Ending) -> None:
+    async def _run(
+        self, running: Awaitable[None], ending: Ending, headers: Mapping[bytes, bytes], address: str
+    ) -> None:
         self._open += 1
         self._idle.clear()
-        stream = asyncio.ensure_future(app(scope, receive, ending.send))
+        stream = asyncio.ensure_future(running)
         stopping = asyncio.ensure_future(self._stopping.wait())
         try:
-            await asyncio.wait((stream, stopping), return_when=asyncio.FIRST_COMPLETED)
+            while not stream.done() and not stopping.done():
+                done, _ = await asyncio.wait(
+                    (stream, stopping), timeout=self._recheck_s, return_when=asyncio.FIRST_COMPLETED
+                )
+                if not done and not await self._still_admitted(headers, address):
+                    break
             if stream.done():
                 stream.result()
                 return
             stream.cancel()
             await asyncio.gather(stream, return_exceptions=True)
-            await asyncio.wait_for(ending.end(), _END_TIMEOUT_S)
+            with suppress(TimeoutError):
+                await asyncio.wait_for(ending.end() if stopping.done() else ending.cut(), _END_TIMEOUT_S)
         finally:
             stopping.cancel()
             stream.cancel()
             self._open -= 1
             if not self._open:
                 self._idle.set()
+
+    async def _still_admitted(self, headers: Mapping[bytes, bytes], address: str) -> bool:
+        try:
+            await self._guard.admit(headers, address)
+        except Unauthenticated:
+            return False
+        except ServiceUnavailable:
+            return True
+        return True
 
     async def drain(self, timeout_s: float) -> None:
         """Give every channel its end; refuse new ones."""
@@ -101,6 +124,3 @@ def _pattern(path: str) -> re.Pattern[str]:
 def _with_principal(scope: Scope, token: str) -> Scope:
     headers = [(name, value) for name, value in scope["headers"] if name in _KEPT or name.startswith(b"sec-websocket-")]
     return {**scope, "headers": [*headers, (PRINCIPAL_HEADER, token.encode())]}
-
-
-__all__ = ["PRINCIPAL_HEADER", "Message", "StreamDoor"]

@@ -97,6 +97,14 @@ class Door:
         async with self.session.get(self.url + path, headers=sent) as response:
             return response.status, await response.read(), response.headers
 
+    async def revoke(self) -> None:
+        """Revoke the key."""
+        conn = await asyncpg.connect(self.dsn)
+        try:
+            await conn.execute("UPDATE core.api_key SET revoked_at = clock_timestamp()")
+        finally:
+            await conn.close()
+
     @property
     def port(self) -> int:
         """The port of the gateway, for raw connections."""

@@ -42,7 +42,10 @@ async def _door(shape: str, database: Database) -> AsyncIterator[Door]:
 async def _gateway(
     database: Database, peer: Peer, key: str, behind: Behind, session: aiohttp.ClientSession
 ) -> AsyncIterator[Door]:
-    gateway = build(gateway_settings(database), dict.fromkeys(("write", "query", "subscription"), peer))
+    gateway = build(
+        gateway_settings(database, channel_recheck_s=0.3, key_cache_s=0.5),
+        dict.fromkeys(("write", "query", "subscription"), peer),
+    )
     async with serving(gateway) as url:
         yield Door(url, key, behind, session, database.dsn, gateway)
 

@@ -216,3 +216,23 @@ async def test_a_stopping_gateway_opens_no_channel(own_door: Door) -> None:
     status, _, _ = await own_door.get("/readyz")
     assert status == 503
     assert (await own_door.post("/v1/create"))[0] == 200
+
+
+async def test_a_channel_ends_with_its_key(own_door: Door) -> None:
+    own_door.behind.stream = streamed = Streamed()
+    async with own_door.session.get(own_door.url + SSE, headers=_headers(own_door)) as response:
+        streamed.out.put_nowait(sse_frame(1))
+        await _within(response.content.readexactly(len(sse_frame(1))))
+        await own_door.revoke()
+        assert await _within(response.content.read()) == b""
+    await _within(streamed.gone.wait())
+
+
+async def test_a_websocket_ends_with_its_key(own_door: Door) -> None:
+    own_door.behind.stream = streamed = Streamed()
+    async with own_door.session.ws_connect(own_door.url + WS, headers=_headers(own_door)) as client:
+        await _within(streamed.opened.wait())
+        await own_door.revoke()
+        await _within(client.receive())
+        assert client.close_code == 1008
+    await _within(streamed.gone.wait())
