@@ -7,6 +7,7 @@ import hashlib
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
+from datetime import timedelta
 
 import asyncpg
 from nats.aio.client import Client
@@ -37,7 +38,7 @@ heads AS (
   FROM (SELECT scope_key, max(sequence) AS upto FROM given GROUP BY scope_key) g WHERE h.scope_key = g.scope_key),
 entries AS (
   INSERT INTO core.ledger (scope_key, sequence, event_id, event_type, recorded_at, event, entry_hash)
-  SELECT scope_key, sequence, event_id, 'object_created', clock_timestamp(), event, '\\x00' FROM given)
+  SELECT scope_key, sequence, event_id, 'object_created', clock_timestamp() - $7::interval, event, '\\x00' FROM given)
 INSERT INTO relay.outbox (partition, scope_key, sequence, event_id, ledger_epoch, subject, message)
 SELECT partition, scope_key, sequence, event_id, 1, subject, event FROM given ORDER BY n"""
 
@@ -50,6 +51,7 @@ class Scope:
     scope_id: str
     scope_token: str
     partition: int
+    tenant_token: str = ids.subject_token(TENANT)
     last_seq: int = 0
     events: list[str] = field(default_factory=list)
 
@@ -85,7 +87,6 @@ class Ledger:
 
     def rows(self, scopes: Sequence[Scope]) -> list[Row]:
         """One new event for each of these scopes, in this order."""
-        tenant_token = ids.subject_token(TENANT)
         rows: list[Row] = []
         for scope in scopes:
             scope.last_seq += 1
@@ -97,13 +98,19 @@ class Ledger:
                 f'"payload":{{"object_type":"observation","version_digest":"sha256:{digest}"}},'
                 f'"sequence":{scope.last_seq},"scope_id":"{scope.scope_id}"}}'
             ).encode()
-            subject = ledger_subject(scope.partition, tenant_token, scope.scope_token, EVENT_TYPE)
+            subject = ledger_subject(scope.partition, scope.tenant_token, scope.scope_token, EVENT_TYPE)
             rows.append((scope.scope_key, scope.last_seq, event_id, event, subject, scope.partition))
         return rows
 
-    async def insert(self, rows: Sequence[Row], conn: asyncpg.Connection[asyncpg.Record] | None = None) -> None:
+    async def insert(
+        self,
+        rows: Sequence[Row],
+        conn: asyncpg.Connection[asyncpg.Record] | None = None,
+        *,
+        age: timedelta = timedelta(0),
+    ) -> None:
         """Write rows in one statement, which commits unless the connection is in a transaction."""
-        await (conn or self.conn).execute(COMMIT_SQL, *([row[n] for row in rows] for n in range(6)))
+        await (conn or self.conn).execute(COMMIT_SQL, *([row[n] for row in rows] for n in range(6)), age)
 
     async def commit(self, scopes: Sequence[Scope], client: Client | None = None) -> None:
         """One event for each scope named, in one transaction; then the wake-up."""
