@@ -263,10 +263,14 @@ def _choices(path: str) -> list[str]:
     return sorted(get_args(STATES.get(path, EventType)))
 
 
-def check_object_type(object_type: str, schema_id: str | None) -> None:
-    """Raise InvalidObject unless the type is a standard one, or an extension type with a schema_id (P57)."""
+def check_schema_id(schema_id: str | None) -> None:
+    """Raise InvalidObject for a schema_id that is no URI."""
     if schema_id is not None and not is_uri(schema_id):
         raise InvalidObject("schema_id must be an absolute URI.", details={"field": "schema_id"})
+
+
+def check_object_type(object_type: str, schema_id: str | None) -> None:
+    """Raise InvalidObject unless the type is a standard one, or an extension type with a schema_id (P57)."""
     if object_type in STANDARD_TYPES:
         return
     if len(object_type) > MAX_KEY or not (_REVERSE_DOMAIN.match(object_type) or _URI_TYPE.match(object_type)):

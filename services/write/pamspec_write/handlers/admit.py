@@ -40,6 +40,7 @@ from pamspec_write.documents import (
     check_event,
     check_members,
     check_object_type,
+    check_schema_id,
     decode,
     plain,
 )
@@ -117,7 +118,7 @@ def _command(
     operation: str, request: Request, document: dict[str, Any], principal: Principal, scope: ScopeRef, *, named: bool
 ) -> Command:
     """`named`: somebody knows an id or a key of it, so that it can come again."""
-    actor, authenticated_as = _actor(principal, request, document)
+    actor, authenticated_as = actor_of(principal, request, document)
     _refuse_grant(principal, request.delegation_id or actor.delegation_id)
     operation_id = request.operation_id or ids.mint("op")
     key = request.idempotency_key
@@ -143,7 +144,8 @@ def repeatable(operation: str, document: dict[str, Any]) -> bytes:
     return operation.encode() + b"\x00" + strict_json.canonical(kept)
 
 
-def _actor(principal: Principal, request: Common, document: dict[str, Any]) -> tuple[Actor, str | None]:
+def actor_of(principal: Principal, request: Common, document: dict[str, Any]) -> tuple[Actor, str | None]:
+    """The actor of an operation, and the principal's own id when it acts for somebody else (S9)."""
     asserted = None if request.actor is msgspec.UNSET else decode(Actor, request.actor, InvalidRequest, "actor")
     _, authenticated_as = acting_actor(principal, None if asserted is None else document["actor"])
     if asserted is None:
@@ -210,6 +212,7 @@ def _fill_object(command: Command, request: Create | Update, document: dict[str,
         )
     if request.integrity is not msgspec.UNSET:
         command.integrity = plain(decode(Integrity, request.integrity, InvalidObject, "integrity"))
+    check_schema_id(request.schema_id)
     if isinstance(request, Create):
         check_object_type(request.object_type, request.schema_id)
         _check_first_states(request)
@@ -269,7 +272,8 @@ async def admit_batch(
     _with_header_key(batch, header_key)
     scope = await resolve(principal, batch.scope_id)
     authorize(principal, "batch", scope.tenant_id)
-    _refuse_grant(principal, batch.delegation_id)
+    actor, _ = actor_of(principal, batch, document)
+    _refuse_grant(principal, batch.delegation_id or actor.delegation_id)
     operation_id = batch.operation_id or ids.mint("op")
     if len(operation_id) > MAX_BATCH_OPERATION_ID:
         raise InvalidRequest(

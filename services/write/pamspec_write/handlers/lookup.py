@@ -65,7 +65,7 @@ class Lookup:
     async def get_operation(self, document: dict[str, Any], body: bytes, principal: Principal) -> Answer:
         """The state and outcome of an operation of the same principal; an auditor may name another by `actor`."""
         request = decode(GetOperation, body)
-        _check(request)
+        check_request(request)
         scope = await self._scopes.resolve(principal, request.scope_id)
         authorize(principal, "get_operation", scope.tenant_id)
         sought = _sought(request, scope, _owner(principal, request, document))
@@ -144,7 +144,8 @@ class Lookup:
         return rebuilt(record, find)
 
 
-def _check(request: GetOperation) -> None:
+def check_request(request: GetOperation) -> None:
+    """Raise InvalidRequest unless it names an operation in exactly one of the two ways."""
     by_key = request.operation is not None and request.idempotency_key is not None
     by_id = request.operation is None and request.idempotency_key is None
     if not (by_id if request.operation_id is not None else by_key):

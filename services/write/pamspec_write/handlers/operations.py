@@ -9,7 +9,8 @@ from pamspec_common import ids, telemetry
 from pamspec_common.calls import Answer, Call, Operations, refusal
 from pamspec_common.errors import PamspecError, ServiceUnavailable
 from pamspec_common.principal import Principal, TokenVerifier
-from pamspec_write.handlers.admit import admit, admit_batch, own_operation_id, parse
+from pamspec_write.documents import CreateScope, decode
+from pamspec_write.handlers.admit import actor_of, admit, admit_batch, own_operation_id, parse
 from pamspec_write.handlers.lanes import Lanes
 from pamspec_write.handlers.lookup import Lookup
 from pamspec_write.handlers.outbox import OutboxBound
@@ -67,7 +68,9 @@ class Writes:
         return await self._lanes.submit(batch)
 
     async def _create_scope(self, call: Call, document: dict[str, Any], principal: Principal) -> Answer:
-        return await self._scopes.create(call.body, principal)
+        request = decode(CreateScope, call.body)
+        actor_of(principal, request, document)
+        return await self._scopes.create(request, principal)
 
     async def _get_operation(self, call: Call, document: dict[str, Any], principal: Principal) -> Answer:
         return await self._lookup.get_operation(document, call.body, principal)

@@ -13,7 +13,7 @@ from pamspec_common.policy import authorize
 from pamspec_common.postgres import Pool, connection, scoped
 from pamspec_common.principal import Principal
 from pamspec_write import queries
-from pamspec_write.documents import CreateScope, decode
+from pamspec_write.documents import CreateScope
 from pamspec_write.model.facts import ScopeRef
 from pamspec_write.settings import Settings
 
@@ -44,9 +44,8 @@ class Scopes:
         self._known[principal.tenant_id, scope_id] = ref
         return ref
 
-    async def create(self, body: bytes, principal: Principal) -> Answer:
+    async def create(self, request: CreateScope, principal: Principal) -> Answer:
         """Create a scope; the same document again is the same answer, another under its id duplicate_operation."""
-        request = decode(CreateScope, body)
         authorize(principal, "create_scope", principal.tenant_id)
         if request.policy:
             raise InvalidRequest("A scope's policy is not offered yet; create the scope without it.")

@@ -8,7 +8,8 @@ from typing import Any
 from pamspec_common.strict_json import LosslessFloat, canonical, parse
 
 _NUL = b"\\u0000"
-_TINY = re.compile(rb"[eE]-[0-9]{4}")
+_TINY = re.compile(rb"[eE]-[0-9]{3}|\.[0-9]{15000}")
+"""What may have more digits behind the point than the 16,383 of numeric."""
 _DROP = object()
 
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from pamspec_common.envelope import SPEC_VERSION, TOMBSTONE
+from pamspec_common.errors import InvalidRequest
 from pamspec_common.instants import wire
 from pamspec_common.ledger import entry_hash, keyed_digest, version_digest
 from pamspec_common.strict_json import Fragment, dumps
@@ -16,6 +17,7 @@ from pamspec_write.documents import Actor, Provenance, plain
 from pamspec_write.model.facts import Document, Head, Located, ScopeState
 from pamspec_write.model.rows import HEAD_SEQ, NULL, Rows, or_null, text_or_null
 
+MAX_ENVELOPE = 1280 * 1024
 _ID_FIELDS = ("actor_id", "actor_kind", "on_behalf_of_actor_id", "delegation_id")
 _PROVENANCE_TEXTS = ("source_ref", "evidence_refs", "transformation_parent", "source_confidence", "integrity_ref")
 
@@ -95,7 +97,7 @@ def provenance_document(provenance: Provenance, actor: Actor, provenance_id: str
 def make_version(state: ScopeState, rows: Rows, draft: Draft, now: str, entropy: Entropy) -> Made:
     """Add a version's row; its event is added by `add_event` right after, at the next sequence.
 
-    `now` is the commit time in the wire form.
+    `now` is the commit time in the wire form. InvalidRequest, and nothing added, beyond the limit of S20.
     """
     sequence = state.last_seq + 1
     previous = draft.previous
@@ -125,6 +127,12 @@ def make_version(state: ScopeState, rows: Rows, draft: Draft, now: str, entropy:
     )
     shown = {**public, **draft.private, "canonical_content": Fragment(draft.content or TOMBSTONE)}
     shown.pop("note", None)
+    envelope = dumps(shown)
+    if len(envelope) > MAX_ENVELOPE:
+        raise InvalidRequest(
+            f"The envelope would be larger than {MAX_ENVELOPE} bytes; shorten provenance, references or content.",
+            details={"limit": MAX_ENVELOPE, "size": len(envelope)},
+        )
     head = Head(
         object_id=draft.object_id,
         kind=draft.kind,
@@ -144,7 +152,7 @@ def make_version(state: ScopeState, rows: Rows, draft: Draft, now: str, entropy:
         rows.end_span(state.ref.scope_key, previous.ledger_seq, sequence)
     state.heads[draft.object_id] = head
     state.made[sequence] = draft.object_id
-    return Made(head, dumps(shown), version_digest(metadata))
+    return Made(head, envelope, version_digest(metadata))
 
 
 def _remaining(provenance: Document, actor: dict[str, str]) -> Document:
