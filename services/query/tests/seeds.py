@@ -121,7 +121,7 @@ class Scope:
         if note is not None:
             half["note"] = {"policy_basis": note}
         deleted = states["availability_state"] == "deleted"
-        body = None if deleted else canonical(content) if raw is None else raw
+        body = None if deleted or kind == "d" else canonical(content) if raw is None else raw
         private_bytes = dumps(half)
         document: dict[str, Any] = {
             "spec_version": SPEC_VERSION,
@@ -169,7 +169,10 @@ class Scope:
             self._changed.append(before)
         self.versions.append(version)
         self.heads[object_id] = version
-        facts = {**states, "version_digest": version_digest(stored), "version_sequence": version_seq, **(payload or {})}
+        facts: dict[str, Any] = {**states, "version_digest": version_digest(stored), "version_sequence": version_seq}
+        facts |= {_TYPE[kind]: object_type} if kind in _TYPE else {}
+        facts |= {name: _EDGE[name] for name in _EDGE if name != "directionality"} if kind == "r" else {}
+        facts |= payload or {}
         if deleted:
             facts["erased"] = [{"from_sequence": 1, "to_sequence": version_seq - 1}]
             self.erase(object_id, range(1, version_seq))

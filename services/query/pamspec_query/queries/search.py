@@ -105,7 +105,11 @@ async def matches_without_default(conn: Connection, scope_key: int, plan: Plan, 
 
 
 def page_statement(scope_key: int, plan: Plan, at: At, max_bytes: int) -> Statement:
-    """The statement of a page: one row more than its limit is looked for, and cut off in Python."""
+    """The statement of a page: one row more than its limit is looked for, and cut off in Python.
+
+    The object_id at the end of the order changes nothing; it keeps the default order on the index of heads, whose cost
+    does not grow with how often objects were updated.
+    """
     arguments = Arguments()
     scope = arguments.add(scope_key, "bigint")
     matching: list[LiteralString] = ["s.scope_key = " + scope, *_filters(plan, plan.states.passing, arguments)]
@@ -113,7 +117,7 @@ def page_statement(scope_key: int, plan: Plan, at: At, max_bytes: int) -> Statem
         matching.append(_after(plan.order, at.after, arguments))
     limit = arguments.add(plan.limit + 1, "bigint")
     columns = _columns(plan.order)
-    tail: LiteralString = " ORDER BY " + _order(plan.order) + " LIMIT " + limit
+    tail: LiteralString = " ORDER BY " + _order(plan.order) + ", s.object_id LIMIT " + limit
     branches = [
         "SELECT " + columns + " FROM core.version_span s WHERE " + all_of([*matching, *where]) + tail
         for where in _branches(plan.states, at, arguments)
@@ -133,7 +137,7 @@ def hint_statement(scope_key: int, plan: Plan, at: At, window: int) -> Statement
         current = "s.from_seq <= " + position + " AND s.to_seq > " + position
     newest: LiteralString = (
         "SELECT * FROM core.version_span s WHERE s.scope_key = " + scope + " AND " + current
-        + " ORDER BY s.from_seq DESC LIMIT " + arguments.add(window, "bigint")
+        + " ORDER BY s.from_seq DESC, s.object_id LIMIT " + arguments.add(window, "bigint")
     )  # fmt: skip
     filters = all_of(_filters(plan, plan.states.named, arguments))
     return Statement("SELECT EXISTS (SELECT FROM (" + newest + ") s WHERE " + filters + ")", arguments.values)
@@ -144,7 +148,7 @@ def _branches(states: States, at: At, arguments: Arguments) -> list[list[Literal
         return [[HEAD]]
     position = arguments.add(at.position, "bigint")
     before: LiteralString = "s.from_seq <= " + position
-    ended: list[LiteralString] = [before, "s.to_seq > " + position, "s.to_seq <> 9223372036854775807"]
+    ended: list[LiteralString] = [before, "s.to_seq > " + position, "s.to_seq < 9223372036854775807"]
     if not states.shows_erased:
         ended.append(
             """EXISTS (SELECT FROM core.version_private e WHERE e.scope_key = s.scope_key

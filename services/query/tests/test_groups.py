@@ -1,0 +1,186 @@
+"""Reads by id in groups: company without waiting, each its own answer, bounded, and quick to refuse."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import asyncpg
+import orjson
+import pytest
+
+from pamspec_cli.servers.databases import Database
+from pamspec_common.calls import Answer
+from pamspec_common.errors import ServiceUnavailable
+from pamspec_common.postgres import create_pool
+from pamspec_query.groups import GroupReader
+from pamspec_query.queries import heads
+from services.query.tests.door import Conn, Door, limited, settings
+from services.query.tests.seeds import Scope
+
+
+async def test_reads_of_many_scopes_and_tenants_travel_together(seeding: Conn, door: Door) -> None:
+    others = door.as_("agent:other", tenant_id="tenant:other")
+    for index in range(20):
+        for tenant, mark in (("tenant:test", "a"), ("tenant:other", "b")):
+            scope = Scope(f"workspace:{index}", tenant_id=tenant)
+            scope.put("obj:x", f"{mark}{index}")
+            await scope.flush(seeding)
+    calls = [
+        (by, index, "obj:x" if turn else "obj:none")
+        for index in range(20)
+        for by in (door, others)
+        for turn in range(3)
+    ]
+    answers = await asyncio.gather(
+        *(by("read", scope_id=f"workspace:{index}", object_id=name) for by, index, name in calls)
+    )
+    for (by, index, name), found in zip(calls, answers, strict=True):
+        if name == "obj:none":
+            assert found.status == 404
+        else:
+            expected = f"{'a' if by is door else 'b'}{index}"
+            assert orjson.loads(found.body)["envelope"]["canonical_content"] == expected
+
+
+async def test_groups_form_without_waiting(seeding: Conn, database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
+    scope = Scope("workspace:a")
+    for index in range(1000):
+        scope.put(f"obj:{index}", index)
+    await scope.flush(seeding)
+    sizes: list[int] = []
+    whole = heads.read_heads
+
+    async def counted(conn: Any, keys: Any, ids: Any, max_bytes: int) -> Any:
+        sizes.append(len(ids))
+        return await whole(conn, keys, ids, max_bytes)
+
+    monkeypatch.setattr("pamspec_query.groups.read_heads", counted)
+    pool = await create_pool(settings(database), "test")
+    reader = GroupReader(pool, connections=2, wait_ms=1000, max_bytes=1 << 23)
+    rows = await asyncio.gather(*(reader.read(scope.key, f"obj:{index}") for index in range(1000)))
+    assert [orjson.loads(row.stored.content or b"") for row in rows if row.stored] == list(range(1000))
+    assert sum(sizes) == 1000
+    assert max(sizes) == 256
+    assert len(sizes) == 4
+    sizes.clear()
+    await reader.read(scope.key, "obj:1")
+    assert sizes == [1]
+    await reader.close()
+    await pool.close()
+
+
+async def test_a_group_is_bounded_in_bytes(seeding: Conn, database: Database) -> None:
+    scope = Scope("workspace:a")
+    for index in range(40):
+        scope.put(f"obj:{index}", "x" * 100_000)
+    await scope.flush(seeding)
+    pool = await create_pool(settings(database), "test")
+    async with pool.acquire() as conn:
+        rows = await heads.read_heads(conn, [scope.key] * 40, [f"obj:{n}" for n in range(40)], 1_000_000)
+    whole = [row for row in rows if row.stored is not None]
+    assert len(whole) == 10
+    assert all(row.held_back for row in rows if row.stored is None)
+    reader = GroupReader(pool, connections=1, wait_ms=1000, max_bytes=1_000_000)
+    found = await asyncio.gather(*(reader.read(scope.key, f"obj:{index}") for index in range(40)))
+    assert all(row.stored is not None for row in found)
+    await pool.close()
+
+
+async def test_a_lost_connection_fails_its_group_only(seeding: Conn, door: Door, database: Database) -> None:
+    """PostgreSQL ends the sessions in mid-flight: a retryable answer, and the next read works without help."""
+    scope = Scope("workspace:a")
+    scope.put("obj:x", 1)
+    await scope.flush(seeding)
+    read = {"scope_id": "workspace:a", "object_id": "obj:x"}
+    await asyncio.gather(*(door.ok("read", **read) for _ in range(10)))
+    async with locked(database, "version"):
+        blocked = [asyncio.create_task(door("read", **read)) for _ in range(10)]
+        await until_blocked(seeding)
+        await seeding.execute(
+            "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
+            " WHERE usename = 'pamspec_query' AND datname = current_database()"
+        )
+        answers = await asyncio.gather(*blocked)
+    assert {found.status for found in answers} == {503}
+    assert await door.ok("read", **read)
+    assert await door.ok("query", scope_id="workspace:a", query={"kind": "structured"})
+
+
+@asynccontextmanager
+async def locked(database: Database, table: str) -> AsyncIterator[None]:
+    """Nobody else can read a table meanwhile."""
+    conn = await asyncpg.connect(database.dsn)
+    try:
+        await conn.execute(f"BEGIN; LOCK TABLE core.{table} IN ACCESS EXCLUSIVE MODE")
+        yield
+    finally:
+        await conn.close()
+
+
+async def until_blocked(conn: Conn, count: int = 1) -> None:
+    """Returns once so many sessions of the query service wait for a lock."""
+    async with asyncio.timeout(10):
+        while (
+            await conn.fetchval(
+                "SELECT count(*) FROM pg_stat_activity WHERE usename = 'pamspec_query' AND wait_event_type = 'Lock'"
+                " AND datname = current_database()"
+            )
+            < count
+        ):
+            await asyncio.sleep(0.01)
+
+
+async def test_slow_queries_leave_room_for_reads(seeding: Conn, database: Database, door: Door) -> None:
+    """M090: with every place for queries taken, reads go on, and more queries are refused soon, with Retry-After."""
+    scope = Scope("workspace:a")
+    scope.put("obj:x", 1)
+    await scope.flush(seeding)
+    query: dict[str, Any] = {"scope_id": "workspace:a", "query": {"kind": "structured"}}
+    async with limited(
+        database, door.principal, pool_size=5, pool_wait_ms=200, query_timeout_ms=10_000, lock_timeout_ms=8_000
+    ) as small:
+        assert await small.ok("read", scope_id="workspace:a", object_id="obj:x")
+        async with locked(database, "version_span"):
+            slow = [asyncio.create_task(small("query", **query)) for _ in range(50)]
+            await until_blocked(seeding, 2)
+            started = time.monotonic()
+            for _ in range(20):
+                assert await small.ok("read", scope_id="workspace:a", object_id="obj:x")
+            assert time.monotonic() - started < 5
+            done: set[asyncio.Task[Answer]] = set()
+            async with asyncio.timeout(10):
+                while len(done) < 48:
+                    done, waiting = await asyncio.wait(slow, return_when=asyncio.FIRST_COMPLETED, timeout=0.05)
+            refused = {(one.result().status, one.result().headers.get("Retry-After")) for one in done}
+            assert refused == {(503, "1")}
+        assert {found.status for found in await asyncio.gather(*waiting)} == {200}
+        assert await small.ok("query", **query)
+
+
+async def test_without_a_store_every_operation_refuses(database: Database, door: Door) -> None:
+    unreachable = Database(database.name, database.dsn, {"pamspec_query": "postgresql://pamspec_query@127.0.0.1:1/x"})
+    async with limited(unreachable, door.principal, pool_wait_ms=300) as lost:
+        for operation, rest in (
+            ("read", {"object_id": "obj:x"}),
+            ("query", {"query": {"kind": "structured"}}),
+            ("inspect_history", {"object_id": "obj:x"}),
+            ("get_scope", {}),
+            ("list_scopes", {}),
+            ("verify_ledger", {}),
+        ):
+            error = await lost.refused(operation, scope_id="workspace:a", **rest)
+            assert (error["code"], error["retryable"]) == ("service_unavailable", True)
+        ready, parts = await lost.service.ready()
+        assert not ready
+        assert parts[0].name == "postgres"
+    pool = await asyncpg.create_pool("postgresql://x@127.0.0.1:1/x", min_size=0, max_size=2, timeout=1)
+    reader = GroupReader(pool, connections=2, wait_ms=300, max_bytes=1000)
+    for _ in range(2):
+        failures = await asyncio.gather(*(reader.read(1, f"obj:{n}") for n in range(600)), return_exceptions=True)
+        assert {type(failure) for failure in failures} == {ServiceUnavailable}
+    await reader.close()
+    pool.terminate()

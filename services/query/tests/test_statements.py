@@ -1,0 +1,249 @@
+"""Every statement fits the migrated schema, and the hot ones use their index as the service's role sees the tables."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import AsyncIterator
+from datetime import timedelta
+from typing import Any
+
+import asyncpg
+import orjson
+import pytest
+import pytest_asyncio
+
+from conftest import TemplateDatabase
+from pamspec_cli.servers import databases
+from pamspec_cli.servers.databases import Database
+from pamspec_query.documents import Query, decode
+from pamspec_query.model.plan import Plan, plan
+from pamspec_query.queries import chain, heads, history
+from pamspec_query.queries.search import At, hint_statement, page_statement
+from services.query.tests.door import Conn
+from services.query.tests.seeds import START, Scope
+
+CONSTANTS = {
+    f"{module.__name__.rpartition('.')[2]}.{name}": getattr(module, name)
+    for module in (heads, history, chain)
+    for name in vars(module)
+    if name.endswith("_SQL")
+}
+
+
+@pytest_asyncio.fixture
+async def reader(database: Database) -> AsyncIterator[Conn]:
+    """A connection of the service's role."""
+    conn = await asyncpg.connect(database.role("query"), server_settings={"jit": "off"})
+    yield conn
+    await conn.close()
+
+
+@pytest.mark.parametrize("name", CONSTANTS)
+async def test_constants_fit_the_schema(reader: Conn, name: str) -> None:
+    statement = await reader.prepare(CONSTANTS[name])
+    assert statement.get_attributes()
+
+
+async def test_the_role_can_only_read(reader: Conn, seeding: Conn) -> None:
+    scope = Scope("workspace:a")
+    scope.put("obj:x", 1)
+    await scope.flush(seeding)
+    assert await reader.fetchval("SELECT count(*) FROM core.version") == 0, "no scope set, nothing seen"
+    await reader.execute(f"SET pamspec.scope_keys = '{{{scope.key}}}'")
+    assert await reader.fetchval("SELECT count(*) FROM core.version") == 1
+    for sql in (
+        "DELETE FROM core.ledger",
+        "UPDATE core.version_private SET content = NULL",
+        "INSERT INTO core.tenant (tenant_id) VALUES ('x')",
+        "SELECT * FROM core.api_key",
+        "SELECT * FROM core.operation_record",
+    ):
+        with pytest.raises(asyncpg.InsufficientPrivilegeError):
+            await reader.execute(sql)
+
+
+def planned(query: dict[str, Any] | None = None, **more: Any) -> Plan:
+    return plan(decode(Query, {"scope_id": "workspace:big", "query": {"kind": "structured", **(query or {})}, **more}))
+
+
+class Explained:
+    """The scans of a statement, and how many rows they touched."""
+
+    def __init__(self, document: dict[str, Any]) -> None:
+        self.indexes: set[str] = set()
+        self.touched = 0
+        self.sequential = False
+        self._visit(document["Plan"])
+
+    def _visit(self, node: dict[str, Any]) -> None:
+        if "Index Name" in node:
+            self.indexes.add(node["Index Name"])
+        if node["Node Type"] == "Seq Scan":
+            self.sequential = True
+        if "Scan" in node["Node Type"] and "Relation Name" in node:
+            rows = node["Actual Rows"] + node.get("Rows Removed by Filter", 0)
+            self.touched += int(rows * node["Actual Loops"])
+        for below in node.get("Plans", []):
+            self._visit(below)
+
+
+async def explain(reader: Conn, scope: Scope, sql: str, arguments: list[Any]) -> Explained:
+    """The plan as a query's transaction gets it."""
+    async with reader.transaction():
+        await reader.execute(
+            f"SET LOCAL pamspec.scope_keys = '{{{scope.key}}}'; SET LOCAL plan_cache_mode = force_custom_plan"
+        )
+        text = await reader.fetchval(f"EXPLAIN (ANALYZE, FORMAT JSON) {sql}", *arguments)
+    return Explained(orjson.loads(text)[0])
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="session")
+async def large(template_database: TemplateDatabase) -> AsyncIterator[tuple[Database, Scope]]:
+    """A database for all tests here, with 20,000 objects in one scope beside another scope.
+
+    Mostly unverified observations, every twentieth corroborated, few of any other type or state; and one object that
+    was updated thousands of times last.
+    """
+    name = databases.new_name("pamspec_large")
+    dsn = await databases.create_database(template_database.server_dsn, name, template_database.name)
+    conn = await asyncpg.connect(dsn)
+    other, scope = Scope("workspace:other"), Scope("workspace:big")
+    for index in range(2_000):
+        other.put(f"obj:{index}", index)
+    for index in range(20_000):
+        kind = "claim" if index % 2_500 == 3 else "observation"
+        validation = "corroborated" if index % 20 == 0 else "unverified"
+        lifecycle = "archived" if index % 4_000 == 7 else "active"
+        at = START + timedelta(seconds=index)
+        scope.put(
+            f"obj:{index}", index, object_type=kind, observed_at=at, validation_state=validation,
+            lifecycle_state=lifecycle,
+        )  # fmt: skip
+    for index in range(6_000):
+        scope.put("obj:counter", index, validation_state="unverified")
+    await other.flush(conn)
+    await scope.flush(conn)
+    await conn.execute("ANALYZE core.version, core.version_private, core.version_span, core.ledger")
+    await conn.close()
+    yield Database(name, dsn, databases.role_dsns(dsn, template_database.passwords)), scope
+    await databases.drop_database(template_database.server_dsn, name)
+
+
+@pytest.fixture
+def big(large: tuple[Database, Scope]) -> Scope:
+    """The large scope."""
+    return large[1]
+
+
+@pytest_asyncio.fixture
+async def big_reader(large: tuple[Database, Scope]) -> AsyncIterator[Conn]:
+    """A connection of the service's role to the large scope's database."""
+    conn = await asyncpg.connect(large[0].role("query"), server_settings={"jit": "off"})
+    yield conn
+    await conn.close()
+
+
+NEWEST: list[tuple[str, dict[str, Any], str]] = [
+    ("default states", {}, "version_span_head_state"),
+    ("everything", {"trust": "all"}, "version_span_head_order"),
+    ("an agent's own notes", {"trust": "working"}, "version_span_head_order"),
+    ("one type", {"trust": "all", "filters": {"object_type": ["claim"]}}, "version_span_head_type"),
+    ("a rare state", {"trust": "all", "filters": {"lifecycle_state": ["archived"]}}, "version_span_head_state"),
+    (
+        "one id",
+        {"trust": "all", "where": {"field": "object_id", "op": "eq", "value": "obj:77"}},
+        "version_span_head",
+    ),
+]
+
+
+@pytest.mark.parametrize(("query", "index"), [case[1:] for case in NEWEST], ids=[case[0] for case in NEWEST])
+async def test_pages_come_from_an_index(big_reader: Conn, big: Scope, query: dict[str, Any], index: str) -> None:
+    """The first page and a later one touch about a page of rows, whatever the scope holds."""
+    wanted = planned(query)
+    first = At(big.last_seq, True, None)
+    later = At(big.last_seq - 3, False, [10_000])
+    for at in (first, later):
+        statement = page_statement(big.key, wanted, at, 8_000_000)
+        found = await explain(big_reader, big, statement.sql, statement.arguments)
+        assert index in found.indexes, (at, found.indexes)
+        assert not found.sequential
+        assert found.touched < 1_500, (at, found.touched)
+
+
+async def test_the_hint_looks_at_a_window(big_reader: Conn, big: Scope) -> None:
+    wanted = planned({"where": {"field": "content:/none", "op": "exists", "value": True}})
+    statement = hint_statement(big.key, wanted, At(big.last_seq, True, None), 1000)
+    found = await explain(big_reader, big, statement.sql, statement.arguments)
+    assert found.touched <= 1000
+
+
+async def test_reads_and_history_come_from_an_index(big_reader: Conn, big: Scope) -> None:
+    async with big_reader.transaction():
+        await big_reader.execute(f"SET LOCAL pamspec.scope_keys = '{{{big.key}}}'")
+        version = big.versions[100]
+        for sql, arguments, most in (
+            (heads.VERSION_SQL, [big.key, version.version_id, version.object_id, b"o"], 3),
+            (heads.VERSION_AS_OF_SQL, [big.key, "obj:40", b"o", 20_000, None], 5),
+            (history.EVENTS_OF_SUBJECT_SQL, [big.key, 0, big.last_seq, *[None] * 4, ["x"], 51, 1 << 20, "obj:40"], 6),
+            (history.EVENTS_OF_SCOPE_SQL, [big.key, 9_000, big.last_seq, *[None] * 4, ["x"], 51, 1 << 20], 153),
+        ):
+            text = await big_reader.fetchval(f"EXPLAIN (ANALYZE, FORMAT JSON) {sql}", *arguments)
+            found = Explained(orjson.loads(text)[0])
+            assert not found.sequential, sql
+            assert found.touched <= most, (found.touched, sql)
+
+
+async def test_a_group_of_reads_uses_indexes_only(large: tuple[Database, Scope], big_reader: Conn) -> None:
+    """The function's own statement, as it is planned inside: no table is read from end to end."""
+    database, scope = large
+    ids = [f"obj:{index}" for index in range(0, 20_000, 100)]
+    owner = await asyncpg.connect(database.dsn)
+    before = await scans(owner)
+    rows = await heads.read_heads(big_reader, [scope.key] * len(ids), ids, 1 << 23)
+    assert len(rows) == len(ids)
+    assert all(row.stored is not None for row in rows)
+    await big_reader.close()
+    await until_gone(owner)
+    assert await scans(owner) == before
+    await owner.close()
+
+
+async def until_gone(conn: Conn) -> None:
+    """Returns once the service's sessions have ended, which is when they have told what they scanned."""
+    sql = "SELECT count(*) FROM pg_stat_activity WHERE usename = 'pamspec_query' AND datname = current_database()"
+    async with asyncio.timeout(10):
+        while await conn.fetchval(sql) > 0:
+            await asyncio.sleep(0.01)
+
+
+async def scans(conn: Conn) -> dict[str, int]:
+    """How often each table was read from end to end by anyone so far."""
+    rows = await conn.fetch(
+        "SELECT relname, seq_scan FROM pg_stat_user_tables WHERE schemaname = 'core'"
+        " AND relname IN ('version', 'version_private', 'version_span', 'scope_head')"
+    )
+    return {row["relname"]: row["seq_scan"] for row in rows}
+
+
+def test_no_value_enters_a_statement() -> None:
+    """Whatever is asked for, the text holds words of ours, numbers of arguments and nothing else."""
+    marked = "Zq9'\"%_\\"
+    where = {
+        "and": [
+            {"field": "object_id", "op": op, "value": marked} for op in ("eq", "ne", "gt", "contains", "starts_with")
+        ]
+        + [{"field": f"content:/{marked}", "op": op, "value": marked} for op in ("eq", "lt", "contains", "starts_with")]
+        + [{"field": "content:/x", "op": "in", "value": [marked, 77123, None]}]
+        + [{"field": "provenance.source_ref", "op": "in", "value": [marked]}]
+    }
+    wanted = planned(
+        {"where": where, "filters": {"object_type": [marked], "provenance_id": [marked]}, "trust": "all"},
+        ordering={"by": [{"field": "schema_id"}], "tie_break": ["object_id"]},
+    )
+    statement = page_statement(77123, wanted, At(77123, False, [marked, marked]), 77123)
+    assert "Zq9" not in statement.sql
+    assert "77123" not in statement.sql
+    numbers = {int(number) for number in re.findall(r"\$(\d+)", statement.sql)}
+    assert numbers == set(range(1, len(statement.arguments) + 1))
