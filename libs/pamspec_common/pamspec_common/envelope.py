@@ -31,14 +31,15 @@ def envelope_bytes(metadata: bytes, content: bytes | None, private: bytes | None
 
 
 def envelope(metadata: bytes, content: bytes | None, private: bytes | None) -> dict[str, Any]:
-    """The envelope as a document whose canonical_content is a raw JSON fragment."""
+    """The envelope as a document whose canonical_content is a raw JSON fragment; a delegation has none."""
     document: dict[str, Any] = orjson.loads(metadata)
     for member in DIGEST_MEMBERS:
         document.pop(member, None)
     if private is not None:
         document.update(orjson.loads(private))
         document.pop("note", None)
-    document["canonical_content"] = Fragment(TOMBSTONE if content is None else content)
+    if "delegation_id" not in document:
+        document["canonical_content"] = Fragment(TOMBSTONE if content is None else content)
     return document
 
 
