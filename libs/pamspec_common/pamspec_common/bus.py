@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Awaitable, Callable
 
 import nats
 from nats.aio.client import Client
+from nats.errors import Error as NatsError
 
 from pamspec_common.settings import CommonSettings
 
@@ -53,6 +55,17 @@ async def connect(
         pending_size=8 * 1024 * 1024,
         drain_timeout=5,
     )
+
+
+async def close(client: Client | None, timeout_s: float = 2.0) -> None:
+    """Close a connection within a bound, also while the server is away; None and a closed one are fine."""
+    if client is None or client.is_closed:
+        return
+    try:
+        await asyncio.wait_for(client.close(), timeout_s)
+    except (NatsError, OSError, TimeoutError, RuntimeError) as error:
+        # The client writes what is pending to a transport that may be gone: the event loop answers with RuntimeError.
+        _log.info("bus: closed without a farewell: %s", error, extra={"action": "bus_closed"})
 
 
 def wake_subject(partition: int) -> str:
