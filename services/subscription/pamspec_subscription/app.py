@@ -65,7 +65,7 @@ class _App:
     def _operations(self, verifier: TokenVerifier, may: Decide) -> Operations:
         store, registry, lifecycle = self._store, self._registry, self._lifecycle
         opening = Subscribing(store, lifecycle, registry, may, self._settings.keepalive_ms, self._deliverer.look)
-        cursor = Acknowledging(store, registry)
+        cursor = Acknowledging(store, registry, may)
         polling = Polling(store, self._fanout, registry, lifecycle, may)
         return {
             "subscribe": handler(verifier, Subscribe, opening.subscribe),
@@ -78,6 +78,7 @@ class _App:
 
     async def _start(self) -> None:
         await self._store.open()
+        self._heads_at = _now()
         background = self._background
         background.spawn("heads", self._compare_heads)
         background.spawn("upkeep", self._upkeep)
@@ -86,7 +87,6 @@ class _App:
 
     async def _compare_heads(self) -> None:
         """One query for the followed scopes and one for the channels, every interval."""
-        self._heads_at = _now()
         while not self._background.stopping.is_set():
             try:
                 await self._fanout.compare_heads()

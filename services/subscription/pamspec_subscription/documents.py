@@ -21,6 +21,7 @@ from pamspec_subscription.predicates import compile_predicate
 
 MAX_INT = 2**63 - 1
 MAX_WAIT_MS = 30_000
+MIN_KEEPALIVE_MS = 100
 MAX_KEEPALIVE_MS = 24 * 3600 * 1000
 
 Position = Annotated[int, msgspec.Meta(ge=0, le=MAX_INT)]
@@ -196,9 +197,8 @@ def _check_filter(wanted: Filter) -> None:
 def resolve_delivery(sent: DeliveryPreferences, channel: str, keepalive_ms: int) -> Delivery:
     """Delivery preferences with the service's defaults."""
     policy = sent.backpressure_policy or ("block" if channel == "nats" else "close_on_lag")
-    return Delivery(
-        sent.batching_max_events, sent.batching_max_wait_ms, sent.keepalive_interval_ms or keepalive_ms, policy
-    )
+    keepalive = max(MIN_KEEPALIVE_MS, sent.keepalive_interval_ms or keepalive_ms)
+    return Delivery(sent.batching_max_events, sent.batching_max_wait_ms, keepalive, policy)
 
 
 def actor_ids(actor: Mapping[str, Any]) -> dict[str, Any]:

@@ -89,6 +89,7 @@ class FollowedScope:
         self.epochs = (0, 0)
         self.groups: dict[Matcher, set[Subscriber]] = {}
         self.early: dict[int, Entry] = {}
+        self.before_start: list[tuple[int, Entry]] = []
         self.interest: Interest | None = None
         self.filling: asyncio.Task[None] | None = None
         self.ready: asyncio.Task[None] | None = None
@@ -202,6 +203,10 @@ class Fanout:
         await self._listen(scope)
         head = (await self._store.heads([(scope.scope_key, scope.tenant_id)]))[scope.scope_key]
         scope.last, scope.epoch, scope.epochs = head.last_seq, head.ledger_epoch, head.epochs
+        waiting, scope.before_start = scope.before_start, []
+        for epoch, entry in waiting:
+            if epoch == scope.epoch:
+                scope.offer(entry)
 
     async def _listen(self, scope: FollowedScope) -> None:
         """Register interest; a failure costs speed only."""
@@ -225,10 +230,10 @@ class Fanout:
         except (KeyError, ValueError):
             _log.warning("a hint without its position is dropped", extra={"action": "hint_dropped"})
             return
-        if epoch != scope.epoch or scope.ready is None or not scope.ready.done():
-            return
         entry = Entry(sequence, message.subject.rpartition(".")[2], message.data)
-        if not scope.offer(entry):
+        if not scope.epoch:
+            scope.before_start = [*scope.before_start[-_EARLY_LIMIT:], (epoch, entry)]
+        elif epoch == scope.epoch and not scope.offer(entry):
             self._fill_later(scope, sequence)
 
     async def compare_heads(self) -> None:

@@ -38,8 +38,4 @@ class BusLink:
 
     async def close(self) -> None:
         """Close the connection, bounded."""
-        if self.client is not None and not self.client.is_closed:
-            try:
-                await asyncio.wait_for(self.client.close(), 2)
-            except TimeoutError:
-                self.connected.clear()
+        await bus.close(self.client)

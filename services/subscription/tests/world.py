@@ -132,7 +132,13 @@ class World:
 
     async def hint(self, scope: str, sequences: Iterable[int], *, epoch: int = 1) -> None:
         """Republish ledger entries as the bus does once they are stored."""
-        assert self.publisher is not None
+        publisher = self.publisher
+        assert publisher is not None
+
+        async def connected() -> object:
+            return publisher.is_connected
+
+        await until(connected)
         key = await self.scope_key(scope)
         for sequence in sequences:
             row = await self.admin.fetchrow(
@@ -141,8 +147,8 @@ class World:
             assert row is not None
             subject = f"pamspec.events.{subject_token(TENANT)}.{subject_token(TENANT, scope)}.{row['event_type']}"
             headers = {"Pamspec-Ledger-Epoch": str(epoch), "Pamspec-Ledger-Sequence": str(sequence)}
-            await self.publisher.publish(subject, row["event"], headers=headers)
-        await self.publisher.flush()
+            await publisher.publish(subject, row["event"], headers=headers)
+        await publisher.flush()
 
     async def row(self, subscription_id: str) -> asyncpg.Record:
         row = await self.admin.fetchrow(
@@ -172,7 +178,11 @@ async def started(database: Database, bus: NatsAddress | None) -> World:
         )
     )
     await write.start()
-    publisher = await nats_client.connect(bus.url, nkeys_seed_str=bus.service_seed) if bus else None
+    publisher = None
+    if bus is not None:
+        publisher = await nats_client.connect(
+            bus.url, nkeys_seed_str=bus.service_seed, reconnect_time_wait=0.05, max_reconnect_attempts=-1
+        )
     return World(database, bus, write, admin, publisher)
 
 
@@ -213,7 +223,7 @@ def sequences(page: Mapping[str, Any]) -> list[int]:
     return [event["sequence"] for event in page["events"]]
 
 
-async def until(condition: Callable[[], Awaitable[bool]], timeout_s: float = 10.0) -> None:
+async def until(condition: Callable[[], Awaitable[object]], timeout_s: float = 10.0) -> None:
     """Wait until a condition holds, asking again in between."""
     async with asyncio.timeout(timeout_s):
         while not await condition():

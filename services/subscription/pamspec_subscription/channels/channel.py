@@ -38,6 +38,8 @@ class Sink(Protocol):
     """Where frames go."""
 
     kind: str
+    silent_ends: frozenset[str]
+    """Reasons for which no `ended` frame is sent, because the frames go on without a new connection."""
 
     async def send(self, frames: Sequence[Frame], *, keepalive: bool = False) -> None:
         """Returns when the client's side took them; ClientGone when there is none any more."""
@@ -79,6 +81,8 @@ class Channel:
         window: AckWindow | None = None,
     ) -> None:
         self._subscription, self._seat, self._sink, self._right = subscription, seat, sink, right
+        self.closed = False
+        """Whether the subscription's own end was delivered."""
         self._around, self._window = around, window
         self._me: Subscriber = seat.subscriber
         self._epoch = subscription.head.ledger_epoch
@@ -114,12 +118,16 @@ class Channel:
                 await self._catch_up()
                 await self._live()
         except _Closed as closed:
+            self.closed = True
             return closed_frame(closed.reason, self._position, self._epoch)
         except REVOKED:
+            self.closed = True
             await self._around.revoke(self._subscription, self._position)
             return closed_frame("authorization_revoked", self._position, self._epoch)
         reason = self._me.ended or "gone"
-        return None if reason == "gone" else ended_frame(reason, self._position, self._epoch)
+        if reason == "gone" or reason in self._sink.silent_ends:
+            return None
+        return ended_frame(reason, self._position, self._epoch)
 
     async def _catch_up(self) -> None:
         """From the ledger to the head, then joined to the live entries without a hole between."""
@@ -193,8 +201,8 @@ class Channel:
                 await self._deliver(entries)
                 continue
             self._stand_at(scope.last)
-            await self._me.wait(self._keepalive_at - self._now())
             await self._keep_alive()
+            await self._me.wait(self._keepalive_at - self._now())
         if self._me.overflowed and self._me.going():
             self._fell_behind()
 

@@ -32,6 +32,7 @@ from pamspec_subscription.store import Store
 _log = logging.getLogger(__name__)
 
 _CLAIM_AT_ONCE = 200
+_RESTART_PAUSE_S = 0.1
 _Key = tuple[str, str]
 
 
@@ -39,6 +40,7 @@ class NatsSink:
     """Frames as messages on a delivery subject."""
 
     kind = "nats"
+    silent_ends = frozenset({"replaced", "idle", "too_slow"})
 
     def __init__(self, link: BusLink, subject: str, ledger_epoch: int, holds: Callable[[], bool]) -> None:
         self._link, self._subject, self._holds = link, subject, holds
@@ -65,6 +67,7 @@ class NatsDeliverer:
         self._owner = f"{socket.gethostname()}:{os.getpid()}:{ids.uuid7()}"
         self._held: dict[_Key, float] = {}
         self._running: dict[_Key, asyncio.Task[None]] = {}
+        self._done: set[_Key] = set()
         self._again = asyncio.Event()
         self._stopping = False
 
@@ -100,7 +103,7 @@ class NatsDeliverer:
             self._drop(key)
         for key in renewed | set(claimed):
             self._held[key] = until
-            if key not in self._running:
+            if key not in self._running and key not in self._done:
                 self._start(key)
         if len(claimed) == _CLAIM_AT_ONCE:
             self._again.set()
@@ -112,12 +115,14 @@ class NatsDeliverer:
     def _ended(self, key: _Key, task: asyncio.Task[None]) -> None:
         if self._running.get(key) is task:
             del self._running[key]
+            task.get_loop().call_later(_RESTART_PAUSE_S, self._again.set)
         if not task.cancelled() and (error := task.exception()) is not None:
             _log.error("a channel over NATS failed", exc_info=error, extra={"action": "channel_failed"})
 
     def _drop(self, key: _Key) -> None:
         """Another process holds it now, or it is closed."""
         self._held.pop(key, None)
+        self._done.discard(key)
         task = self._running.pop(key, None)
         if task is not None:
             task.cancel()
@@ -131,8 +136,8 @@ class NatsDeliverer:
             return
         window = AckWindow(self._window)
         sink = NatsSink(self._link, channel_ref(subscription), subscription.head.ledger_epoch, lambda: self._holds(key))
-        await self._opener.run(self._opener.pushed(subscription), sink, window)
-        self._again.set()
+        if await self._opener.run(self._opener.pushed(subscription), sink, window):
+            self._done.add(key)
 
     def _holds(self, key: _Key) -> bool:
         return self._held.get(key, 0.0) > _now()

@@ -75,21 +75,23 @@ class Opener:
         subscriber = Subscriber(subscription.key, matcher, self._buffer, epoch)
         return Seat(subscriber, kind, keeps_pace=kind in ("sse", "websocket"))
 
-    async def run(self, opened: Opened, sink: Sink, window: AckWindow | None = None) -> None:
-        """Run the channel until it ends, and note where it stood."""
+    async def run(self, opened: Opened, sink: Sink, window: AckWindow | None = None) -> bool:
+        """Run the channel until it ends, and note where it stood; whether the subscription's own end was delivered."""
         subscription, seat = opened.subscription, opened.seat
         if subscription.state == "closed" or (subscription.state == "closing" and seat.kind != "nats"):
             record = closed_record(subscription)
             last = closed_frame(record["reason"], record["last_delivered_sequence"], subscription.head.ledger_epoch)
             await sink.send([last])
-            return
+            return True
         right = Right(opened.principal, subscription.tenant_id, self._decide)
         self._registry.enter(seat)
+        channel = Channel(subscription, seat, sink, right, self._around, opened.start, window)
         try:
-            await Channel(subscription, seat, sink, right, self._around, opened.start, window).run()
+            await channel.run()
         finally:
             self._registry.leave(seat)
             await asyncio.shield(self._note_end(subscription, seat))
+        return channel.closed
 
     async def _note_end(self, subscription: Subscription, seat: Seat) -> None:
         try:

@@ -35,6 +35,7 @@ class SseSink:
     """Frames as server-sent events over ASGI."""
 
     kind = "sse"
+    silent_ends: frozenset[str] = frozenset()
 
     def __init__(self, send: Send, ledger_epoch: int) -> None:
         self._send, self._epoch = send, ledger_epoch

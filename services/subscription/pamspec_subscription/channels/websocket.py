@@ -15,6 +15,7 @@ class WebSocketSink:
     """Frames as text messages over ASGI."""
 
     kind = "websocket"
+    silent_ends: frozenset[str] = frozenset()
 
     def __init__(self, send: Send) -> None:
         self._send = send

@@ -9,11 +9,12 @@ from pamspec_common.errors import InvalidRequest, PamspecError
 from pamspec_common.postgres import Connection, scoped
 from pamspec_common.strict_json import dumps
 from pamspec_subscription.documents import Ack, Reset
-from pamspec_subscription.handlers.asked import Asked, check_scope
+from pamspec_subscription.handlers.asked import Asked, allowed
 from pamspec_subscription.matching import Matcher, viewer_of
 from pamspec_subscription.model import SCAN_ROWS, Subscription, ahead_of, check_position, contiguous
 from pamspec_subscription.queries import cursors, ledger, subscriptions
 from pamspec_subscription.registry import Registry
+from pamspec_subscription.rights import Decide
 from pamspec_subscription.store import Store
 from pamspec_subscription.visibility import own
 
@@ -24,8 +25,8 @@ _STEPS = 20
 class Acknowledging:
     """The operations that move a cursor."""
 
-    def __init__(self, store: Store, registry: Registry) -> None:
-        self._store, self._registry = store, registry
+    def __init__(self, store: Store, registry: Registry, decide: Decide) -> None:
+        self._store, self._registry, self._decide = store, registry, decide
 
     async def ack(self, asked: Asked[Ack]) -> Answer:
         """Acknowledge everything up to `sequence`, or single `sequences`: the cursor becomes the highest position up to
@@ -36,7 +37,7 @@ class Acknowledging:
             raise InvalidRequest("Send either sequence (everything up to it) or sequences (single ones).")
         async with self._store.session() as conn:
             found = await subscriptions.load(conn, asked.principal.tenant_id, request.subscription_id)
-            subscription = check_scope(request, own(found, asked.principal))
+            subscription = allowed(asked, own(found, asked.principal), "subscribe", self._decide)
             highest = max(request.sequences) if request.sequences else request.sequence or 0
             check_position(highest, request.ledger_epoch, subscription.head, subscription.resume_after)
             cursor, ahead = await advance(conn, subscription, request.sequence or 0, request.sequences or ())
@@ -48,7 +49,7 @@ class Acknowledging:
         request = asked.request
         async with self._store.session() as conn:
             found = await subscriptions.load(conn, asked.principal.tenant_id, request.subscription_id)
-            subscription = check_scope(request, own(found, asked.principal))
+            subscription = allowed(asked, own(found, asked.principal), "subscribe", self._decide)
             check_position(request.after_sequence, request.ledger_epoch, subscription.head, subscription.resume_after)
             epoch = await cursors.reset(conn, subscription, request.after_sequence)
         if epoch is None:

@@ -13,6 +13,7 @@ from pamspec_common.principal import Principal, TokenVerifier
 from pamspec_common.strict_json import parse
 from pamspec_subscription.documents import Common, decode
 from pamspec_subscription.model import Subscription
+from pamspec_subscription.rights import Decide
 
 T = TypeVar("T", bound=Common)
 
@@ -55,6 +56,12 @@ def _take_header_key(request: Common, key: str | None) -> None:
     if request.idempotency_key not in (None, key):
         raise InvalidRequest("The header Idempotency-Key and the field idempotency_key differ; send one of them.")
     request.idempotency_key = key
+
+
+def allowed(asked: Asked[T], subscription: Subscription, action: str, decide: Decide) -> Subscription:
+    """The subscription, when the caller may do `action` in its scope; AccessDenied or PolicyDenied else."""
+    decide(asked.principal, action, subscription.tenant_id, subscription.head.epochs[0])
+    return check_scope(asked.request, subscription)
 
 
 def check_scope(request: Common, subscription: Subscription) -> Subscription:

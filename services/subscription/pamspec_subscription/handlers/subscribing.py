@@ -23,7 +23,7 @@ from pamspec_subscription.documents import (
     request_hash,
     resolve_delivery,
 )
-from pamspec_subscription.handlers.asked import Asked, check_scope
+from pamspec_subscription.handlers.asked import Asked, allowed, check_scope
 from pamspec_subscription.lifecycle import Lifecycle, closed_record
 from pamspec_subscription.model import Subscription, check_position
 from pamspec_subscription.queries import ledger, subscriptions
@@ -110,7 +110,7 @@ class Subscribing:
         """End a subscription for good (P130, P218); once it is closed, every call answers the same record."""
         async with self._store.session() as conn:
             found = await subscriptions.load(conn, asked.principal.tenant_id, asked.request.subscription_id)
-        subscription = check_scope(asked.request, managed(found, asked.principal))
+        subscription = allowed(asked, managed(found, asked.principal), "unsubscribe", self._decide)
         if subscription.state != "closed":
             position = self._registry.position(subscription.key)
             subscription = await self._lifecycle.close(subscription, "unsubscribed", position)

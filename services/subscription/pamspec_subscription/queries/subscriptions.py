@@ -38,8 +38,8 @@ SELECT {_COLUMNS} WHERE s.tenant_id = $1 AND ($2::text IS NULL OR s.principal_id
 ORDER BY s.subscription_id LIMIT $5
 """
 LEFTOVERS_SQL = f"""
-SELECT {_COLUMNS} WHERE s.state IN ('opening', 'closing') AND s.created_at < clock_timestamp() - $1::interval
-ORDER BY s.created_at LIMIT 100
+SELECT {_COLUMNS} WHERE s.state IN ('opening', 'closing') AND s.changed_at < clock_timestamp() - $1::interval
+ORDER BY s.changed_at LIMIT 100
 """
 UNACKNOWLEDGED_SQL = f"""
 SELECT {_COLUMNS} WHERE s.state = 'open' AND s.progressed_at < clock_timestamp() - $1::interval
@@ -126,7 +126,7 @@ VALUES ($1, $2, $3, $4, $5, $6, $7, 'opening', $8, $9, $10, $11, $12, $13, $14, 
 ON CONFLICT DO NOTHING
 """
 OPENED_SQL = """
-UPDATE subscription.subscription SET state = 'open', opened_sequence = $3,
+UPDATE subscription.subscription SET state = 'open', changed_at = clock_timestamp(), opened_sequence = $3,
   start_sequence = coalesce(after_sequence, $3), cursor_sequence = coalesce(after_sequence, $3),
   delivered_sequence = coalesce(after_sequence, $3), channel_sequence = coalesce(after_sequence, $3),
   progressed_at = clock_timestamp()
@@ -136,12 +136,13 @@ REFUSED_SQL = (
     "DELETE FROM subscription.subscription WHERE tenant_id = $1 AND subscription_id = $2 AND state = 'opening'"
 )
 CLOSING_SQL = """
-UPDATE subscription.subscription SET state = 'closing', closed_reason = $3, created_at = clock_timestamp(),
+UPDATE subscription.subscription SET state = 'closing', closed_reason = $3, changed_at = clock_timestamp(),
   last_delivered_sequence = greatest(cursor_sequence, delivered_sequence, channel_sequence, $4)
 WHERE tenant_id = $1 AND subscription_id = $2 AND state = 'open'
 """
 CLOSED_SQL = """
-UPDATE subscription.subscription SET state = 'closed', closed_sequence = $3, lease_owner = NULL, channel_kind = NULL
+UPDATE subscription.subscription SET state = 'closed', changed_at = clock_timestamp(), closed_sequence = $3,
+  lease_owner = NULL, channel_kind = NULL
 WHERE tenant_id = $1 AND subscription_id = $2 AND state = 'closing'
 """
 
