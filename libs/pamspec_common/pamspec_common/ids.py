@@ -23,27 +23,37 @@ Id = Annotated[str, msgspec.Meta(pattern=ID_PATTERN, max_length=MAX_ID_LENGTH)]
 """A msgspec type for an identifier field (S19)."""
 
 _TOKEN_LENGTH = 26
-_POOL_DIGITS = 18 * 512
+_DIGITS = 18
+_SALT_BYTES = 32
+_READ = 512
 
 
 class _Entropy:
-    """Random hexadecimal digits, drawn from the system in large reads: one read per id costs more than the id."""
+    """Random bytes and digits, drawn from the system in large reads: one read per id costs more than the id."""
 
     def __init__(self) -> None:
-        self._digits = ""
-        self._at = 0
+        self._drop()
         os.register_at_fork(after_in_child=self._drop)
 
     def _drop(self) -> None:
-        self._digits, self._at = "", 0
+        self._digits, self._digits_at = "", 0
+        self._bytes, self._bytes_at = b"", 0
 
-    def take(self) -> str:
-        """18 digits."""
-        start = self._at
+    def digits(self) -> str:
+        """18 hexadecimal digits."""
+        start = self._digits_at
         if start >= len(self._digits):
-            self._digits, start = os.urandom(_POOL_DIGITS // 2).hex(), 0
-        self._at = start + 18
-        return self._digits[start : start + 18]
+            self._digits, start = os.urandom(_DIGITS * _READ // 2).hex(), 0
+        self._digits_at = start + _DIGITS
+        return self._digits[start : start + _DIGITS]
+
+    def salt(self) -> bytes:
+        """32 bytes."""
+        start = self._bytes_at
+        if start >= len(self._bytes):
+            self._bytes, start = os.urandom(_SALT_BYTES * _READ), 0
+        self._bytes_at = start + _SALT_BYTES
+        return self._bytes[start : start + _SALT_BYTES]
 
 
 _entropy = _Entropy()
@@ -53,7 +63,7 @@ _VARIANT = {digit: "89ab"[int(digit, 16) % 4] for digit in "0123456789abcdef"}
 def uuid7() -> str:
     """A version 7 UUID in its text form (RFC 9562): 48 bits of Unix milliseconds, then random bits."""
     ms = f"{time.time_ns() // 1_000_000:012x}"
-    digits = _entropy.take()
+    digits = _entropy.digits()
     return f"{ms[:8]}-{ms[8:]}-7{digits[:3]}-{_VARIANT[digits[3]]}{digits[3:6]}-{digits[6:]}"
 
 
@@ -64,7 +74,7 @@ def mint(scheme: str) -> str:
 
 def salt() -> bytes:
     """32 random bytes: the key of a version's erasable digests."""
-    return os.urandom(32)
+    return _entropy.salt()
 
 
 def is_id(value: object) -> bool:
