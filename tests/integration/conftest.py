@@ -5,7 +5,8 @@ from collections.abc import AsyncIterator, Generator
 import pytest
 import pytest_asyncio
 
-from tests.integration.harness import Fleet, deployed
+from tests.integration.checks import whole
+from tests.integration.harness import SECOND_DOOR, Fleet, deployed
 
 SCALED = {
     "PAMSPEC_LOG_LEVEL": "INFO",
@@ -24,11 +25,17 @@ fleets: list[Fleet] = []
 
 @pytest_asyncio.fixture(scope="session", loop_scope="session")
 async def shared_fleet() -> AsyncIterator[Fleet]:
-    """One process of each service, with scaled durations, for all tests that leave it as they found it."""
+    """One process of each service and a second door, with scaled durations, for tests that leave it as they found it.
+
+    The second door is a gateway in front of a second write process.
+    """
     async with deployed(SCALED) as fleet:
         fleets.append(fleet)
+        await fleet.start("write", "write-2")
+        await fleet.start("gateway", SECOND_DOOR, {"PAMSPEC_WRITE_URL": fleet["write-2"].url})
         yield fleet
         fleets.remove(fleet)
+        await whole(fleet)
 
 
 @pytest_asyncio.fixture(loop_scope="session")

@@ -31,6 +31,8 @@ from pamspec_cli.stack import DATABASE, servers
 from pamspec_client import AsyncClient, NatsLogin, RetryPolicy
 
 STOP_SECONDS = 20.0
+SECOND_DOOR = "gateway-2"
+"""The gateway in front of a second write process, where a deployment has one."""
 PATIENCE = RetryPolicy(attempts=200, cap_s=0.5)
 """Of writers that must have every write acknowledged, however long a server is away."""
 
@@ -112,7 +114,7 @@ class Fleet:
         try:
             yield self.services[instance]
         finally:
-            await self.services.pop(instance).stop()
+            await self._end(self.services.pop(instance))
 
     async def restart_nats(self, *, pause_s: float = 0.0) -> None:
         """SIGKILL of nats-server, and a new one on its address and store."""
@@ -130,7 +132,7 @@ class Fleet:
             return seen.get("status") == "ready"
 
         try:
-            await until(well, within_s, "every part is well")
+            await until(well, within_s, "every part is well", every_s=0.1)
         except AssertionError as error:
             error.add_note(f"readiness: {seen}")
             raise
@@ -175,8 +177,6 @@ class Fleet:
 
     async def recover(self) -> None:
         """What a failed test may have left: stopped or killed processes are started again."""
-        for label in [label for label in self.services if label not in SERVICES]:
-            await self._end(self.services.pop(label))
         if not self.postgres.process.running:
             await self.postgres.start()
         if not self.nats.process.running:

@@ -110,7 +110,7 @@ async def ordeal(
     name: str,
     *,
     gateways: Sequence[str] = ("gateway",),
-    scopes: int = 3,
+    scopes: int = 2,
     writers: int = 8,
     per_second: float = 150.0,
     channels: Sequence[FollowChannel] = ALL_CHANNELS,
@@ -122,7 +122,7 @@ async def ordeal(
     async with followed(lambda number: clients[number % len(clients)], names, channels) as followers:
         async with under_load(load):
             yield load
-        found = await whole(fleet)
+        found = await whole(fleet, names)
         await followers.caught_up(load)
     expect_acknowledged(load, found)
     followers.expect(found)

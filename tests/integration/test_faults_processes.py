@@ -1,0 +1,163 @@
+"""Processes of the service stopped, killed, ended and multiplied while writers and followers go on."""
+
+import asyncio
+import signal
+
+import aiohttp
+import pytest
+
+from pamspec_client import AsyncClient
+from pamspec_client.frames import Frame, decode
+from pamspec_client.sse import SseParser
+from tests.integration.checks import drained, lag, whole
+from tests.integration.harness import SECOND_DOOR, Fleet, until
+from tests.integration.load import make_scopes, notes, ordeal
+
+LEASE_S = 1.5
+"""As the shared deployment has it."""
+
+
+async def owner(fleet: Fleet) -> str:
+    async with fleet.database() as connection:
+        return str(await connection.fetchval("SELECT owner FROM relay.lease WHERE expires_at > clock_timestamp()"))
+
+
+async def test_a_relay_stopped_in_mid_batch_wakes_after_another_took_over(fleet: Fleet) -> None:
+    """M078, B10: twice, so that both relays are once the sleeper."""
+    settings = {"PAMSPEC_RELAY_BATCH_MESSAGES": "50"}
+    async with fleet.extra("relay", "relay-a", settings), fleet.extra("relay", "relay-b", settings):
+        await fleet.terminate("relay")
+        client = fleet.client()
+        (scope_id,) = await make_scopes(client, "sleeper", 1)
+        for round_ in range(2):
+            for relay in ("relay-a", "relay-b"):
+                fleet.signal(relay, signal.SIGSTOP)
+            backlog = notes([scope_id], f"backlog-{round_}")
+            for _ in range(10):
+                items = [{"operation": "create"} | next(backlog) for _ in range(200)]
+                await client.batch(scope_id=scope_id, items=items)  # type: ignore[arg-type]
+            waiting = await lag(fleet)
+            assert waiting >= 2000
+            for relay in ("relay-a", "relay-b"):
+                fleet.signal(relay, signal.SIGCONT)
+
+            async def moving(before: int = waiting) -> bool:
+                return await lag(fleet) < before
+
+            await until(moving, 20, "somebody drains", every_s=0.001)
+            pid = (await owner(fleet)).split("-")[-2]
+            asleep = next(relay for relay in ("relay-a", "relay-b") if str(fleet[relay].process.pid) == pid)
+            fleet.signal(asleep, signal.SIGSTOP)
+            left = await lag(fleet)
+            assert 0 < left < waiting, "stopped in the middle of its work"
+            took = await drained(fleet, 20)
+            assert took < LEASE_S * 4, "another took over within the lease"
+            fleet.signal(asleep, signal.SIGCONT)
+            await client.create(**next(backlog))
+            await whole(fleet, [scope_id])
+        await fleet["relay"].start()
+
+
+async def test_a_replica_of_write_comes_and_goes_during_load(fleet: Fleet) -> None:
+    """B14: from two to three, each with its own door, and back; no follower misses an event."""
+    async with (
+        ordeal(fleet, "scaled", gateways=["gateway", SECOND_DOOR]) as load,
+        fleet.extra("write", "write-3") as third,
+        fleet.extra("gateway", "gateway-3", {"PAMSPEC_WRITE_URL": third.url}),
+    ):
+        load.clients.append(fleet.client("gateway-3"))
+        await load.more(200)
+
+
+class Listening:
+    """A raw stream of server-sent events or a WebSocket, and the frames that came."""
+
+    def __init__(self, fleet: Fleet, client: AsyncClient, kind: str) -> None:
+        self._fleet, self._client, self._kind = fleet, client, kind
+        self.frames: list[Frame] = []
+        self.closed = asyncio.Event()
+        self._task: asyncio.Task[None] | None = None
+
+    async def open(self, scope_id: str) -> None:
+        """Subscribe and listen; returns with the first event."""
+        made = await self._client.subscribe(
+            scope_id=scope_id, after_sequence=0, channel="sse" if self._kind == "stream" else "websocket"
+        )
+        url = f"{self._fleet['gateway'].url}/v1/subscriptions/{made.subscription_id}/{self._kind}"
+        self._task = asyncio.create_task(self._listen(url))
+        await until(self._any, 10, "a frame comes")
+
+    async def _any(self) -> bool:
+        return bool(self.frames)
+
+    async def _listen(self, url: str) -> None:
+        async with aiohttp.ClientSession(headers=self._fleet.headers) as session:
+            if self._kind == "ws":
+                async with session.ws_connect(url) as socket:
+                    async for message in socket:
+                        self.frames.append(decode(message.data))
+            else:
+                async with session.get(url, timeout=aiohttp.ClientTimeout(total=None)) as answer:
+                    parser = SseParser()
+                    async for chunk in answer.content.iter_any():
+                        self.frames += [decode(data) for data in parser.feed(chunk)]
+        self.closed.set()
+
+    async def ended(self) -> tuple[str, int]:
+        """The reason and the last sequence of the end."""
+        async with asyncio.timeout(15):
+            await self.closed.wait()
+        last = self.frames[-1].ended
+        assert last is not None, f"the channel broke off after {len(self.frames)} frames"
+        events = [frame.decoded.sequence for frame in self.frames if frame.decoded is not None]
+        assert events == sorted(set(events))
+        assert last.last_sequence >= events[-1]
+        return last.reason, last.last_sequence
+
+
+@pytest.mark.parametrize("service", ["write", "relay", "query", "subscription", "gateway"])
+async def test_sigterm_under_load_loses_nothing_and_channels_get_their_end(fleet: Fleet, service: str) -> None:
+    async with ordeal(fleet, f"term-{service}") as load:
+        client = fleet.client()
+        channels = [Listening(fleet, client, kind) for kind in ("stream", "ws")]
+        if service in ("subscription", "gateway"):
+            for channel in channels:
+                await channel.open(f"scope:term-{service}-0")
+        assert await fleet.terminate(service) == 0
+        if service in ("subscription", "gateway"):
+            for channel in channels:
+                assert (await channel.ended())[0] == "shutdown"
+        await fleet[service].start()
+        await load.more(50)
+    await fleet.ready()
+
+
+async def test_a_relay_ended_in_order_hands_over_at_once(fleet: Fleet) -> None:
+    async with fleet.extra("relay", "relay-2"), ordeal(fleet, "handed-over") as load:
+        assert await fleet.terminate("relay") == 0
+        began = asyncio.get_running_loop().time()
+        before = await relayed(fleet)
+
+        async def moved() -> bool:
+            return await relayed(fleet) > before
+
+        await until(moved, LEASE_S, "the other relay goes on")
+        assert asyncio.get_running_loop().time() - began < LEASE_S
+        await fleet["relay"].start()
+        await load.more(20)
+
+
+async def relayed(fleet: Fleet) -> int:
+    async with fleet.database() as connection:
+        return int(await connection.fetchval("SELECT stream_seq FROM relay.position"))
+
+
+async def test_a_killed_subscription_process_is_replaced_by_its_neighbour(fleet: Fleet) -> None:
+    """Leases of NATS channels move within their time; followers over HTTP go on at the other door."""
+    async with fleet.extra("subscription", "subscription-2") as second:
+        door = {"PAMSPEC_SUBSCRIPTION_URL": second.url}
+        async with fleet.extra("gateway", "gateway-2", door), ordeal(fleet, "neighbour") as load:
+            fleet.kill("subscription")
+            await load.more(600)
+            await fleet["subscription"].start()
+            await load.more(50)
