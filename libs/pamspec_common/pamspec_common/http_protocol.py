@@ -11,7 +11,7 @@ import asyncio
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
 from pamspec_common.calls import refusal
-from pamspec_common.errors import InvalidRequest
+from pamspec_common.errors import InvalidRequest, PamspecError, ServiceUnavailable
 from pamspec_common.ids import mint
 
 HEAD_TIMEOUT_S = 10.0
@@ -19,8 +19,12 @@ HEAD_MAX_BYTES = 64 * 1024
 BODY_GRACE_S = 30.0
 BODY_MIN_BYTES_PER_S = 10_000
 """A body may take the grace and, beyond it, as long as it would take at this rate."""
+MAX_CONNECTIONS = 16_384
+"""Connections that one server holds; the server sets it by the limit of open files."""
 LINGER_S = 5.0
 """How long what still comes is thrown away after a refusal, so that the client can read it."""
+
+_TOO_SLOW = "The request came too slowly; send it again."
 
 
 class LimitedHttpProtocol(HttpToolsProtocol):
@@ -34,6 +38,9 @@ class LimitedHttpProtocol(HttpToolsProtocol):
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
         self._head_since = self.loop.time()
+        if len(self.connections) > MAX_CONNECTIONS:
+            error = ServiceUnavailable("The service holds as many connections as it can; try again shortly.")
+            self._refuse(error, b"503 Service Unavailable\r\nretry-after: 1")
 
     def on_message_begin(self) -> None:
         if self._head_since == 0.0:
@@ -65,10 +72,8 @@ class LimitedHttpProtocol(HttpToolsProtocol):
         if self._head_since and not self._refused_at:
             self._head_bytes += len(data)
             if self._head_bytes > HEAD_MAX_BYTES:
-                self._refuse(
-                    "The head of the request is larger than 64 KiB; send fewer or shorter headers.",
-                    b"431 Request Header Fields Too Large",
-                )
+                error = InvalidRequest("The head of the request is larger than 64 KiB; send fewer or shorter headers.")
+                self._refuse(error, b"431 Request Header Fields Too Large")
 
     def close_when_slow(self) -> None:
         """Called about once a second by the server."""
@@ -80,18 +85,17 @@ class LimitedHttpProtocol(HttpToolsProtocol):
                 self.transport.close()
         elif self._head_since and now - self._head_since > HEAD_TIMEOUT_S:
             if self._head_bytes:
-                self._refuse("The request came too slowly; send it again.", b"408 Request Timeout")
+                self._refuse(InvalidRequest(_TOO_SLOW), b"408 Request Timeout")
             else:
                 self.transport.close()
         elif self._body_deadline and now > self._body_deadline and not self.flow.read_paused:
-            self._refuse("The request came too slowly; send it again.", b"408 Request Timeout")
+            self._refuse(InvalidRequest(_TOO_SLOW), b"408 Request Timeout")
 
     def send_400_response(self, msg: str) -> None:
-        self._refuse(
-            "This is not a well-formed HTTP/1.1 request; correct its request line and headers.", b"400 Bad Request"
-        )
+        error = InvalidRequest("This is not a well-formed HTTP/1.1 request; correct its request line and headers.")
+        self._refuse(error, b"400 Bad Request")
 
-    def _refuse(self, message: str, status_line: bytes) -> None:
+    def _refuse(self, error: PamspecError, status_line: bytes) -> None:
         """Answer the request that is coming; only close where that would get into another request's answer."""
         cycle: RequestResponseCycle | None = self.cycle
         if cycle is not None and not cycle.response_complete:
@@ -103,7 +107,7 @@ class LimitedHttpProtocol(HttpToolsProtocol):
         elif self._body_deadline:
             self.transport.close()
             return
-        body = refusal(InvalidRequest(message), mint("op")).body
+        body = refusal(error, mint("op")).body
         head = b"HTTP/1.1 %b\r\ncontent-type: application/json\r\ncontent-length: %d\r\nconnection: close\r\n\r\n"
         self.transport.write(head % (status_line, len(body)) + body)
         self.transport.write_eof()

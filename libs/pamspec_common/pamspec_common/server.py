@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import math
+import resource
 import signal
 import socket
 from collections.abc import AsyncIterator, Callable, Iterator
@@ -18,6 +19,7 @@ from types import FrameType
 import uvicorn
 import uvloop
 
+from pamspec_common import http_protocol
 from pamspec_common.http_protocol import LimitedHttpProtocol
 from pamspec_common.service import Service
 from pamspec_common.settings import CommonSettings
@@ -26,6 +28,8 @@ from pamspec_common.telemetry import setup_logging, setup_metrics
 KEEP_ALIVE_S = 75
 _WEBSOCKET_MAX_BYTES = 64 * 1024
 _BACKLOG = 2048
+_FILES_FOR_OTHERS = 256
+_FILES_WANTED = 65_536
 
 _log = logging.getLogger(__name__)
 
@@ -98,7 +102,19 @@ def bind(host: str, port: int) -> socket.socket:
     return sock
 
 
+def most_connections() -> int:
+    """How many connections this process may hold, after raising its limit of open files as far as it may."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = _FILES_WANTED if hard == resource.RLIM_INFINITY else min(_FILES_WANTED, hard)
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+        soft = wanted
+    limit = _FILES_WANTED if soft == resource.RLIM_INFINITY else soft
+    return max(limit - _FILES_FOR_OTHERS, limit // 2)
+
+
 def _server(service: Service, drain_s: float, *, signals: bool) -> _Server:
+    http_protocol.MAX_CONNECTIONS = most_connections()
     config = uvicorn.Config(
         service.asgi(),
         loop="uvloop",

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import logging
 import sys
+from collections import Counter
+from collections.abc import Iterable
 from datetime import UTC, datetime
 
 import orjson
@@ -53,7 +55,27 @@ def render_metrics() -> tuple[bytes, str]:
 
 _meter = metrics.get_meter("pamspec")
 
-COMMANDS = _meter.create_counter("pamspec_write_commands", description="Commands decided, by outcome")
+
+class Tally:
+    """A counter for hot paths: counted in a dictionary, read when it is exported."""
+
+    def __init__(self, name: str, description: str, *labels: str) -> None:
+        self._labels = labels
+        self._counts: Counter[tuple[str, ...]] = Counter()
+        _meter.create_observable_counter(name, [self._observe], description=description)
+
+    def add(self, *values: str, amount: int = 1) -> None:
+        """Count once more under these values of the labels."""
+        self._counts[values] += amount
+
+    def _observe(self, _: metrics.CallbackOptions) -> Iterable[metrics.Observation]:
+        return [
+            metrics.Observation(count, dict(zip(self._labels, values, strict=True)))
+            for values, count in self._counts.items()
+        ]
+
+
+COMMANDS = Tally("pamspec_write_commands", "Commands answered, by outcome", "operation", "outcome")
 BATCHES = _meter.create_counter("pamspec_write_batches", description="Group commits, by result")
 BATCH_SECONDS = _meter.create_histogram("pamspec_write_batch_seconds", unit="s", description="Time of a group commit")
 VERSION_CONFLICTS = _meter.create_counter("memory_version_conflicts", description="Commands refused as stale")
@@ -67,4 +89,5 @@ RELAY_OWNED = _meter.create_gauge("pamspec_relay_owned", description="1 where th
 CHANNELS = _meter.create_up_down_counter("pamspec_subscription_channels", description="Open channels, by kind")
 DELIVERED = _meter.create_counter("pamspec_subscription_events", description="Events delivered, by channel kind")
 SUBSCRIPTION_LAG = _meter.create_gauge("pamspec_subscription_lag", description="Largest distance of a live cursor")
+UNDER_WAY = _meter.create_gauge("pamspec_gateway_under_way", description="Under way in the gateway now, by kind")
 REQUESTS = _meter.create_counter("pamspec_gateway_requests", description="Requests, by operation and status")

@@ -16,7 +16,7 @@ from pamspec_common.calls import Answer, Call, refusal
 from pamspec_common.errors import InternalError, InvalidRequest, PamspecError, ServiceUnavailable, Unauthenticated
 from pamspec_common.ids import mint
 from pamspec_common.peers import Peer
-from pamspec_common.telemetry import REQUESTS
+from pamspec_common.telemetry import REQUESTS, UNDER_WAY
 from pamspec_gateway.authentication import Admission, Guard
 
 _log = logging.getLogger(__name__)
@@ -65,10 +65,13 @@ class Load:
         return Room(self, waits, length)
 
     def flush(self) -> None:
-        """Move the counts into the metrics; one instrument call per request would cost more than the door."""
+        """Move counts and levels into the metrics; one instrument call per request would cost more than the door."""
         answered, self.answered = self.answered, Counter()
         for (operation, status), count in answered.items():
             REQUESTS.add(count, {"operation": operation, "status": str(status)})
+        held = {"requests": self.requests, "waiting": self.waiting, "body_bytes": self.buffered}
+        for kind, value in held.items():
+            UNDER_WAY.set(value, {"kind": kind})
 
 
 class Room:

@@ -50,12 +50,12 @@ class SseEnding:
             await self._send(message)
             return
         body = self._held + message.get("body", b"")
+        end = body.rfind(b"\n\n") + 2 if b"\n\n" in body else 0
         if not message.get("more_body"):
             self._open = False
-            await self._send({**message, "body": body})
+            await self._send({**message, "body": body[:end]})
             return
-        end = body.rfind(b"\n\n") + 2
-        if end < 2:
+        if not end:
             self._held = body
             return
         frames, self._held = body[:end], body[end:]

@@ -147,6 +147,16 @@ async def test_an_upload_that_was_refused_does_not_hold_its_connection(
     writer.close()
 
 
+async def test_more_connections_than_there_may_be(door: Door, monkeypatch: pytest.MonkeyPatch) -> None:
+    await _is_well(door)
+    monkeypatch.setattr(http_protocol, "MAX_CONNECTIONS", 0)
+    status, headers, body = await _raw(door, _post(door, b"{}"))
+    assert (status, headers["retry-after"]) == (503, "1")
+    assert refusal_of(body)["code"] == "service_unavailable"
+    monkeypatch.undo()
+    await _is_well(door)
+
+
 async def test_pipelined_requests_are_answered_in_order(door: Door) -> None:
     reader, writer = await asyncio.open_connection("127.0.0.1", door.port)
     writer.write(b"".join(_post(door, b'{"n":%d}' % number) for number in range(20)))

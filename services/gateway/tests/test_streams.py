@@ -107,6 +107,13 @@ async def test_sse_passes_frames_and_the_place_to_go_on(door: Door, streamed: St
         assert await _within(response.content.read()) == b""
 
 
+async def test_a_stream_that_breaks_off_leaves_no_half_frame(door: Door, streamed: Streamed) -> None:
+    async with door.session.get(door.url + SSE, headers=_headers(door)) as response:
+        streamed.out.put_nowait(sse_frame(1) + sse_frame(2)[:-5])
+        streamed.out.put_nowait(None)
+        assert await _within(response.content.read()) == sse_frame(1)
+
+
 async def test_a_client_that_leaves_closes_the_stream_behind(door: Door, streamed: Streamed) -> None:
     async with door.session.get(door.url + SSE, headers=_headers(door)):
         await _within(streamed.opened.wait())
