@@ -121,7 +121,7 @@ async def test_what_one_batch_makes_and_deletes_leaves_nothing(writer: Writer, a
 async def test_an_atomic_batch_writes_all_or_nothing(writer: Writer) -> None:
     victim = await writer.create("kept", object_id="obj:victim")
     before = await writer.count("core.version_private")
-    failing = {
+    failing: Document = {
         "scope_id": writer.scope,
         "atomic": True,
         "items": [
@@ -182,7 +182,7 @@ async def test_a_batch_is_answered_again_byte_for_byte(writer: Writer, atomic: b
 
 @pytest.mark.parametrize("atomic", [False, True])
 async def test_after_an_erasure_the_batch_says_so_and_keeps_no_fingerprint_of_it(writer: Writer, atomic: bool) -> None:
-    document = {"scope_id": writer.scope, "items": [new("SECRET-a"), new("b")], "atomic": atomic}
+    document: Document = {"scope_id": writer.scope, "items": [new("SECRET-a"), new("b")], "atomic": atomic}
     first = await writer.ok("batch", document, key="k")
     await writer.delete(first["results"][0])
     if atomic:
@@ -191,7 +191,7 @@ async def test_after_an_erasure_the_batch_says_so_and_keeps_no_fingerprint_of_it
     again = await writer.ok("batch", document, key="k")
     assert codes(again["results"]) == ["object_deleted", None]
     assert again["results"][1] == first["results"][1]
-    guess = {**document, "items": [new("whatever"), new("b")]}
+    guess: Document = {**document, "items": [new("whatever"), new("b")]}
     assert await writer.ok("batch", guess, key="k") == again
     guess["items"][1] = new("c")
     assert (await writer.refused("batch", guess, key="k"))["code"] == "duplicate_operation"
@@ -220,7 +220,7 @@ async def test_items_may_lie_in_other_scopes(writer: Writer) -> None:
 
 async def test_an_atomic_batch_over_two_scopes(writer: Writer) -> None:
     there = await writer.new_scope()
-    document = {
+    document: Document = {
         "scope_id": writer.scope,
         "atomic": True,
         "items": [

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Awaitable, Callable
 from typing import Any
 
+import orjson
+
 from pamspec_common import ids, telemetry
 from pamspec_common.calls import Answer, Call, Operations, refusal
-from pamspec_common.errors import PamspecError, ServiceUnavailable
+from pamspec_common.errors import PamspecError, ServiceUnavailable, VersionConflict
 from pamspec_common.principal import Principal, TokenVerifier
 from pamspec_write.documents import CreateScope, decode
 from pamspec_write.handlers.admit import actor_of, admit, admit_batch, own_operation_id, parse
@@ -17,9 +20,34 @@ from pamspec_write.handlers.outbox import OutboxBound
 from pamspec_write.handlers.scopes import Scopes
 
 COMMANDS = ("create", "update", "transition", "delete", "record_event")
+CONFLICT = b'"version_conflict"'
 OPERATIONS = (*COMMANDS, "batch", "create_scope", "get_operation")
 
+_log = logging.getLogger(__name__)
+
 Run = Callable[[Call, dict[str, Any], Principal], Awaitable[Answer]]
+
+
+def _count(operation: str, answer: Answer) -> None:
+    """Count the outcome; a stale command is everyday business: one line in the log, no traceback."""
+    if answer.status < 400:
+        telemetry.COMMANDS.add(operation, "done")
+        if operation != "batch" or CONFLICT not in answer.body:
+            return
+    codes = _codes(answer)
+    if answer.status >= 400:
+        telemetry.COMMANDS.add(operation, codes[0])
+    conflicts = codes.count(VersionConflict.code)
+    if conflicts:
+        telemetry.VERSION_CONFLICTS.add(conflicts, {"operation": operation})
+        _log.info("version conflict", extra={"action": "version_conflict", "operation": operation, "count": conflicts})
+
+
+def _codes(answer: Answer) -> list[str]:
+    """The error codes of an answer, or of a batch's results."""
+    document = orjson.loads(answer.body)
+    results = [document] if answer.status >= 400 else document["results"]
+    return [result["error"]["code"] for result in results if "error" in result]
 
 
 class Writes:
@@ -48,10 +76,11 @@ class Writes:
                 principal = self._verifier.verify(call.principal)
                 document = parse(call.body)
                 operation_id = own_operation_id(document)
-                return await run(call, document, principal)
+                answer = await run(call, document, principal)
             except PamspecError as error:
-                telemetry.COMMANDS.add(1, {"operation": call.operation, "outcome": error.code})
-                return refusal(error, operation_id or ids.mint("op"))
+                answer = refusal(error, operation_id or ids.mint("op"))
+            _count(call.operation, answer)
+            return answer
 
         return handle
 
