@@ -247,12 +247,14 @@ class AsyncClient:
         after_sequence: int | None = None,
         max_events: int = 500,
         window: int = 10_000,
+        ack_every_s: float = 1.0,
         resume_outdated: bool = False,
     ) -> Follow:
         """The events of a subscription, for as long as it lives; `async for event in client.follow(...)`.
 
         Reconnects by itself and goes on after the last event that the caller finished with: an event counts as
-        finished, and is acknowledged, when the next one is asked for. Delivered at least once by the service, each
+        finished when the next one is asked for. What is finished is acknowledged every `ack_every_s`, and in any case
+        at the end; over poll with the next page. Delivered at least once by the service, each
         event comes out once: copies are dropped by event_id within the last `window` events. Starts at the durable
         cursor, or after `after_sequence`. Raises SubscriptionClosed at the end of the subscription, ChannelReplaced
         when another consumer takes it over, and InvalidRequest when the position belongs to an older ledger epoch,
@@ -265,6 +267,7 @@ class AsyncClient:
             after_sequence=after_sequence,
             max_events=max_events,
             window=window,
+            ack_every_s=ack_every_s,
             resume_outdated=resume_outdated,
         )
 

@@ -32,7 +32,6 @@ from pamspec_client.transport import TRANSPORT_ERRORS
 if TYPE_CHECKING:
     from pamspec_client.client import AsyncClient
 
-ACK_EVERY_S = 0.5
 ACK_EVERY_EVENTS = 200
 
 
@@ -48,6 +47,7 @@ class Follow:
         after_sequence: int | None,
         max_events: int,
         window: int,
+        ack_every_s: float,
         resume_outdated: bool,
     ) -> None:
         self._client = client
@@ -56,6 +56,7 @@ class Follow:
         self._after_sequence = after_sequence
         self._max_events = max_events
         self._window = window
+        self._ack_every_s = ack_every_s
         self._resume_outdated = resume_outdated
         self._cursor: Position | None = None
         self._acknowledged: Position | None = None
@@ -202,7 +203,7 @@ class Follow:
         """Acknowledge what is finished, soon but not one by one; what fails is acknowledged with the next."""
         while True:
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._finished.wait(), ACK_EVERY_S)
+                await asyncio.wait_for(self._finished.wait(), self._ack_every_s)
             self._finished.clear()
             with contextlib.suppress(ClientError):
                 await self._send_acknowledgement()

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from pamspec_client.channels import SILENCE_S, PollSource, page_frames
-from pamspec_client.errors import ClientError
+from pamspec_client.errors import AccessDenied, ClientError
 from pamspec_client.frames import Frame, Position, decode
 
 if TYPE_CHECKING:
@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from pamspec_client.client import AsyncClient
 
 _BUFFER = 10_000
+_REFUSALS = ("authorization", "authentication", "permissions violation")
+"""Words of the server's errors that no further try will change."""
 
 
 @dataclass(frozen=True)
@@ -45,7 +47,7 @@ class NatsSource:
 
     async def frames(self, after: Position) -> AsyncGenerator[Frame, None]:
         """First what the ledger holds after the position, then live frames, without end."""
-        inbox: asyncio.Queue[Frame] = asyncio.Queue(_BUFFER)
+        inbox: asyncio.Queue[Frame | AccessDenied] = asyncio.Queue(_BUFFER)
 
         async def arrived(message: Msg) -> None:
             try:
@@ -53,7 +55,7 @@ class NatsSource:
             except asyncio.QueueFull:
                 self._doubt.set()
 
-        connection = await self._connect()
+        connection = await self._connect(inbox)
         try:
             await connection.subscribe(self._subject, cb=arrived)
             await connection.flush()
@@ -83,37 +85,62 @@ class NatsSource:
                 return
             at = end
 
-    async def _connect(self) -> NatsClient:
+    async def _connect(self, inbox: asyncio.Queue[Frame | AccessDenied]) -> NatsClient:
+        """A connection that comes back by itself; AccessDenied when the bus refuses the login, now or later."""
         try:
             import nats
         except ImportError:
             raise ClientError("to follow over NATS install the extra: pip install 'pamspec-client[nats]'") from None
+        refused = asyncio.Event()
 
         async def in_doubt() -> None:
             self._doubt.set()
 
         async def failed(error: Exception) -> None:
+            if any(word in str(error).lower() for word in _REFUSALS):
+                refused.set()
+                inbox.put_nowait(AccessDenied(f"the bus refuses the login of this client: {error}", status=401))
             self._doubt.set()
 
         parts = self._subject.split(".")
-        return await nats.connect(
-            self._login.url,
-            nkeys_seed_str=self._login.nkey_seed,
-            inbox_prefix=f"_INBOX_{parts[2]}" if len(parts) > 3 else "_INBOX",
-            max_reconnect_attempts=-1,
-            reconnect_time_wait=0.25,
-            ping_interval=15,
-            max_outstanding_pings=2,
-            reconnected_cb=in_doubt,
-            error_cb=failed,
+        connecting = asyncio.ensure_future(
+            nats.connect(
+                self._login.url,
+                nkeys_seed_str=self._login.nkey_seed,
+                inbox_prefix=f"_INBOX_{parts[2]}" if len(parts) > 3 else "_INBOX",
+                max_reconnect_attempts=-1,
+                reconnect_time_wait=0.25,
+                ping_interval=15,
+                max_outstanding_pings=2,
+                reconnected_cb=in_doubt,
+                error_cb=failed,
+            )
         )
+        refusal = asyncio.ensure_future(refused.wait())
+        try:
+            await asyncio.wait([connecting, refusal], return_when=asyncio.FIRST_COMPLETED)
+            if not connecting.done():
+                raise await _refused(inbox)
+            return connecting.result()
+        finally:
+            refusal.cancel()
+            connecting.cancel()
 
 
-async def _next(inbox: asyncio.Queue[Frame]) -> Frame | None:
+async def _refused(inbox: asyncio.Queue[Frame | AccessDenied]) -> AccessDenied:
+    while not isinstance(found := await inbox.get(), AccessDenied):
+        continue
+    return found
+
+
+async def _next(inbox: asyncio.Queue[Frame | AccessDenied]) -> Frame | None:
     try:
-        return await asyncio.wait_for(inbox.get(), SILENCE_S)
+        found = await asyncio.wait_for(inbox.get(), SILENCE_S)
     except TimeoutError:
         return None
+    if isinstance(found, AccessDenied):
+        raise found
+    return found
 
 
 def _shows_a_gap(frame: Frame, at: Position) -> bool:

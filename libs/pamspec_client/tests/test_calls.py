@@ -45,6 +45,7 @@ async def create(client: AsyncClient, content: object = "x") -> Outcome:
         {"": [], "deep": [[[[{"a": None}]]]]},
         [],
     ],
+    ids=["null", "true", "beyond 53 bits", "999 digits", "float", "least", "letters", "deep", "empty"],
 )
 async def test_content_comes_back_as_the_same_value(client: AsyncClient, content: object) -> None:
     answer = await create(client, content)

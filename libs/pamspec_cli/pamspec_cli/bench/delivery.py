@@ -119,7 +119,7 @@ async def _followers(
 
 
 async def _follow(client: AsyncClient, subscription_id: str, channel: FollowChannel, watch: Watch) -> None:
-    async with client.follow(subscription_id, channel=channel) as events:
+    async with client.follow(subscription_id, channel=channel, ack_every_s=5.0) as events:
         async for event in events:
             watch.note((time.time() - datetime.fromisoformat(event.recorded_at).timestamp()) * 1000)
 

@@ -1,0 +1,334 @@
+"""The client against the whole product: every operation, content without loss, and all four channels."""
+
+import asyncio
+import itertools
+from collections.abc import AsyncIterator
+from typing import Any, cast
+
+import pytest
+import pytest_asyncio
+
+from libs.conftest import Product
+from pamspec_client import (
+    AccessDenied,
+    AsyncClient,
+    Client,
+    DuplicateOperation,
+    Event,
+    InvalidRequest,
+    InvalidStateTransition,
+    NatsLogin,
+    ObjectDeleted,
+    ObjectNotFound,
+    Outcome,
+    RawJson,
+    ScopeNotFound,
+    SubscriptionClosed,
+    VersionConflict,
+)
+from pamspec_client.documents import FollowChannel
+from pamspec_client.requests import CreateRequest
+
+CHANNELS: tuple[FollowChannel, ...] = ("poll", "sse", "websocket", "nats")
+_numbers = itertools.count(1)
+
+
+@pytest_asyncio.fixture
+async def scope(agent_client: AsyncClient) -> str:
+    """A scope of this test alone."""
+    made = await agent_client.create_scope(scope_id=f"workspace:client-{next(_numbers)}", scope_kind="workspace")
+    return made.scope_id
+
+
+def claim(scope: str, content: object = "x", **more: Any) -> CreateRequest:
+    return cast(
+        CreateRequest,
+        {
+            "scope_id": scope,
+            "object_type": "claim",
+            "canonical_content": content,
+            "provenance": {"activity": "test", "source_ref": "test:client"},
+            **more,
+        },
+    )
+
+
+async def take(events: AsyncIterator[Event], count: int) -> list[Event]:
+    found = []
+    async with asyncio.timeout(20):
+        async for event in events:
+            found.append(event)
+            if len(found) == count:
+                break
+    return found
+
+
+async def test_the_life_of_an_object(agent_client: AsyncClient, scope: str) -> None:
+    client = agent_client
+    made = await client.create(**claim(scope, {"n": 1}, lifecycle_state="candidate"))
+    assert made.object_id is not None
+    changed = await client.update(
+        scope_id=scope,
+        object_id=made.object_id,
+        expected_version_id=made.version_id,
+        canonical_content={"n": 2},
+        provenance={"activity": "correction"},
+    )
+    moved = await client.transition(
+        scope_id=scope,
+        object_id=made.object_id,
+        expected_version_id=changed.version_id,
+        dimension="lifecycle",
+        target_state="active",
+        policy_basis="reviewed",
+    )
+    assert (moved.sequence, moved.envelope.lifecycle_state, moved.envelope.content) == (3, "active", {"n": 2})
+    first = await client.read(scope_id=scope, object_id=made.object_id, version_id=made.version_id)
+    assert first.content == {"n": 1}
+    assert await client.read_fields(["version_id"], scope_id=scope, object_id=made.object_id) == {
+        "version_id": moved.version_id
+    }
+    past = await client.read(
+        scope_id=scope, object_id=made.object_id, as_of={"ledger_sequence": changed.ledger_sequence}
+    )
+    assert past.version_id == changed.version_id
+    gone = await client.delete(
+        scope_id=scope, object_id=made.object_id, expected_version_id=moved.version_id, policy_basis="asked for"
+    )
+    assert gone.erasure_id is not None
+    with pytest.raises(ObjectDeleted):
+        await client.read(scope_id=scope, object_id=made.object_id)
+    page = await client.inspect_history(scope_id=scope, object_id=made.object_id)
+    assert [event.event_type for event in page.events] == [
+        "object_created",
+        "object_updated",
+        "lifecycle_transitioned",
+        "object_deleted",
+    ]
+    assert [version.content for version in page.versions] == [{"tombstone": True}] * 4
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        None,
+        -(10**400),
+        0.1 + 0.2,
+        5e-324,
+        1.7976931348623157e308,
+        "\u0000 \u2028 🜁 \\u0000",
+        {"": {"a": [2**63, 2**64, -(2**70)]}},
+    ],
+    ids=["null", "400 digits", "float", "least", "largest", "letters", "beyond 64 bits"],
+)
+async def test_content_comes_back_as_the_same_value(agent_client: AsyncClient, scope: str, content: object) -> None:
+    made = await agent_client.create(**claim(scope, content))
+    assert made.envelope.content == content
+    assert made.object_id is not None
+    read = await agent_client.read(scope_id=scope, object_id=made.object_id)
+    assert read.content == content
+    assert type(read.content) is type(content)
+
+
+async def test_raw_content_keeps_its_number_tokens(agent_client: AsyncClient, scope: str) -> None:
+    made = await agent_client.create(**claim(scope, RawJson('{"a": 1.10, "b": 1E2, "c": -0.0}')))
+    assert made.envelope.content_bytes == b'{"a":1.10,"b":1E2,"c":-0.0}'
+
+
+async def test_refusals_come_as_classes_with_their_details(agent_client: AsyncClient, scope: str) -> None:
+    client = agent_client
+    with pytest.raises(ScopeNotFound):
+        await client.create(**claim("workspace:nowhere"))
+    with pytest.raises(ObjectNotFound):
+        await client.read(scope_id=scope, object_id="obj:nothing")
+    made = await client.create(**claim(scope, idempotency_key="key-1"))
+    again = await client.create(**claim(scope, idempotency_key="key-1"))
+    assert (again.raw, again.replayed, made.replayed) == (made.raw, True, False)
+    with pytest.raises(DuplicateOperation):
+        await client.create(**claim(scope, "y", idempotency_key="key-1"))
+    assert made.object_id is not None
+    changed = await client.update(
+        scope_id=scope,
+        object_id=made.object_id,
+        expected_version_id=made.version_id,
+        canonical_content="z",
+        provenance={"activity": "test"},
+    )
+    with pytest.raises(VersionConflict) as caught:
+        await client.update(
+            scope_id=scope,
+            object_id=made.object_id,
+            expected_version_id=made.version_id,
+            canonical_content="w",
+            provenance={"activity": "test"},
+        )
+    assert caught.value.current_version_id == changed.version_id
+    with pytest.raises(InvalidStateTransition):
+        await client.transition(
+            scope_id=scope,
+            object_id=made.object_id,
+            expected_version_id=changed.version_id,
+            dimension="lifecycle",
+            target_state="scratch",
+            policy_basis="none",
+        )
+    with pytest.raises(InvalidRequest):
+        await client.create(**claim(scope, "a\ud800"))
+
+
+async def test_operations_can_be_looked_up(agent_client: AsyncClient, scope: str) -> None:
+    made = await agent_client.create(**claim(scope, [1], operation_id="op:mine"))
+    found = await agent_client.get_operation(scope_id=scope, operation_id="op:mine")
+    assert found.state == "committed"
+    assert isinstance(found.outcome, Outcome)
+    assert found.outcome.version_id == made.version_id
+    unknown = await agent_client.get_operation(scope_id=scope, operation_id="op:never")
+    assert (unknown.state, unknown.outcome) == ("unknown", None)
+
+
+async def test_a_batch_answers_item_by_item(agent_client: AsyncClient, scope: str) -> None:
+    answer = await agent_client.batch(
+        scope_id=scope,
+        items=[
+            {"operation": "create", "object_type": "claim", "canonical_content": 1, "provenance": {"activity": "t"}},
+            {
+                "operation": "update",
+                "object_id": "obj:nothing",
+                "expected_version_id": "ver:nothing",
+                "canonical_content": 2,
+                "provenance": {"activity": "t"},
+            },
+            {
+                "operation": "create",
+                "object_type": "claim",
+                "canonical_content": RawJson("[2e0]"),
+                "provenance": {"activity": "t"},
+            },
+        ],
+    )
+    first, second, third = answer.results
+    assert isinstance(first, Outcome)
+    assert isinstance(second, ObjectNotFound)
+    assert isinstance(third, Outcome)
+    assert third.envelope.content_bytes == b"[2e0]"
+
+
+async def test_queries_and_histories_are_walked_page_by_page(agent_client: AsyncClient, scope: str) -> None:
+    client = agent_client
+    for number in range(7):
+        await client.create(**claim(scope, number))
+    empty = await client.query(scope_id=scope, query={"kind": "structured"})
+    assert empty.items == []
+    assert empty.hint
+    pages = client.query_items(scope_id=scope, query={"kind": "structured", "trust": "working"}, page_size=3)
+    assert [item.envelope.content async for item in pages] == list(range(6, -1, -1))
+    history = [page async for page in client.history_pages(scope_id=scope, after_sequence=0, page_size=3)]
+    assert [event.sequence for page in history for event in page.events] == list(range(1, 8))
+
+
+async def test_a_session_reads_its_own_writes(product: Product, agent_client: AsyncClient, scope: str) -> None:
+    async with product.client(session=True) as client:
+        for number in range(20):
+            made = await client.create(**claim(scope, number))
+            assert made.object_id is not None
+            assert (await client.read(scope_id=scope, object_id=made.object_id)).content == number
+
+
+async def test_scopes_are_found_again(agent_client: AsyncClient, scope: str) -> None:
+    assert (await agent_client.get_scope(scope_id=scope)).scope_kind == "workspace"
+    seen: list[str] = []
+    cursor = None
+    while True:
+        page = await agent_client.list_scopes(limit=5, cursor=cursor)
+        seen += [found.scope_id for found in page.scopes]
+        cursor = page.next_cursor
+        if cursor is None:
+            break
+    assert scope in seen
+    assert seen == sorted(seen)
+
+
+@pytest.mark.parametrize("channel", CHANNELS)
+async def test_every_channel_delivers_the_same(agent_client: AsyncClient, scope: str, channel: FollowChannel) -> None:
+    client = agent_client
+    before = [await client.create(**claim(scope, number)) for number in range(3)]
+    opened = await client.subscribe(
+        scope_id=scope,
+        after_sequence=0,
+        filter={"event_classes": ["object_created"]},
+        channel=channel,
+        include_content=True,
+    )
+    async with client.follow(opened.subscription_id, channel=channel) as events:
+        found = await take(events, 3)
+        after = [await client.create(**claim(scope, number)) for number in range(3, 6)]
+        found += await take(events, 3)
+        assert [event.event_id for event in found] == [made.event_id for made in (*before, *after)]
+        assert [event.envelope.content for event in found if event.envelope] == list(range(6))
+        await client.unsubscribe(subscription_id=opened.subscription_id)
+        with pytest.raises(SubscriptionClosed) as caught:
+            await take(events, 1)
+    assert caught.value.reason
+
+
+@pytest.mark.parametrize("channel", CHANNELS)
+async def test_a_follower_goes_on_where_the_one_before_it_finished(
+    agent_client: AsyncClient, scope: str, channel: FollowChannel
+) -> None:
+    client = agent_client
+    opened = await client.subscribe(
+        scope_id=scope, after_sequence=0, filter={"event_classes": ["object_created"]}, channel=channel
+    )
+    made = [await client.create(**claim(scope, number)) for number in range(6)]
+    async with client.follow(opened.subscription_id, channel=channel) as events:
+        await take(events, 4)
+    # The fourth was taken, but nobody asked for the next one.
+    entry = await client.get_subscription(opened.subscription_id)
+    assert entry.next_after_sequence == made[2].ledger_sequence
+    async with client.follow(opened.subscription_id, channel=channel) as events:
+        again = await take(events, 3)
+    assert [event.event_id for event in again] == [outcome.event_id for outcome in made[3:]]
+
+
+async def test_reset_delivers_again(agent_client: AsyncClient, scope: str) -> None:
+    client = agent_client
+    opened = await client.subscribe(scope_id=scope, after_sequence=0, filter={"event_classes": ["object_created"]})
+    made = await client.create(**claim(scope))
+    page = await client.poll(subscription_id=opened.subscription_id, after_sequence=0)
+    assert [event.event_id for event in page.events] == [made.event_id]
+    acknowledged = await client.ack(subscription_id=opened.subscription_id, sequence=page.next_after_sequence)
+    assert acknowledged.next_after_sequence == page.next_after_sequence
+    await client.reset(subscription_id=opened.subscription_id, after_sequence=0)
+    again = await client.poll(subscription_id=opened.subscription_id)
+    assert [event.event_id for event in again.events] == [made.event_id]
+    with pytest.raises(InvalidRequest) as caught:
+        await client.ack(subscription_id=opened.subscription_id, sequence=10**6)
+    assert caught.value.reason == "position_future"
+
+
+async def test_a_foreign_nats_login_is_refused(product: Product, agent_client: AsyncClient, scope: str) -> None:
+    foreign = NatsLogin(product.nats.url, None)
+    opened = await agent_client.subscribe(scope_id=scope, after_sequence=0, channel="nats")
+    async with (
+        AsyncClient(product.url, product.key, nats=foreign) as client,
+        client.follow(opened.subscription_id, channel="nats") as events,
+    ):
+        with pytest.raises(AccessDenied):
+            await take(events, 1)
+
+
+async def test_the_synchronous_client_does_the_same(product: Product, scope: str) -> None:
+    def work() -> list[object]:
+        with Client(product.url, product.key) as client:
+            opened = client.subscribe(scope_id=scope, after_sequence=0, filter={"object_type": "claim"}, channel="sse")
+            for number in range(3):
+                client.create(**claim(scope, number))
+            found: list[object] = []
+            for event in client.follow(opened.subscription_id, channel="sse"):
+                assert event.object_id is not None
+                found.append(client.read(scope_id=scope, object_id=event.object_id).content)
+                if len(found) == 3:
+                    break
+            return found
+
+    assert await asyncio.to_thread(work) == [0, 1, 2]
