@@ -17,10 +17,12 @@ import msgspec
 from pamspec_common.asgi import Receive, Scope, Send, read_body, send_answer
 from pamspec_common.calls import Answer, Call, Operations, refusal
 from pamspec_common.errors import InternalError, InvalidRequest, PamspecError, ServiceUnavailable
+from pamspec_common.ids import mint
 
 PATH = "/internal/operations"
 MAX_GROUP = 256
 MAX_IN_FLIGHT = 4
+_SAY_EVERY_S = 5.0
 _MAX_BODY = 512 * 1024 * 1024
 
 _log = logging.getLogger(__name__)
@@ -64,14 +66,14 @@ async def answer(operations: Operations, call: Call) -> Answer:
     """Run one call; whatever goes wrong becomes an answer, and what was not expected is logged with its traceback."""
     handler = operations.get(call.operation)
     if handler is None:
-        return refusal(InvalidRequest("This service does not own that operation."))
+        return refusal(InvalidRequest("This service does not own that operation."), mint("op"))
     try:
         return await handler(call)
     except PamspecError as error:
-        return refusal(error)
+        return refusal(error, mint("op"))
     except Exception:
         _log.exception("operation failed", extra={"action": "operation_failed", "operation": call.operation})
-        return refusal(InternalError())
+        return refusal(InternalError(), mint("op"))
 
 
 def _frame(index: int, reply: Answer) -> bytes:
@@ -86,6 +88,7 @@ class RemoteOperations:
         self._session, self._url = session, base_url.rstrip("/") + PATH
         self._waiting: deque[tuple[Call, asyncio.Future[Answer]]] = deque()
         self._senders: set[asyncio.Task[None]] = set()
+        self._said_at, self._unsaid = -_SAY_EVERY_S, 0
 
     async def call(self, call: Call) -> Answer:
         """Send a call together with all that wait at this moment; one that may wait long goes alone."""
@@ -116,11 +119,21 @@ class RemoteOperations:
                         if not future.done():
                             future.set_result(reply)
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
-            _log.warning("internal call failed: %s", error, extra={"action": "internal_call_failed"})
+            self._say(error)
         finally:
             for _, future in group:
                 if not future.done():
-                    future.set_result(refusal(lost))
+                    future.set_result(refusal(lost, mint("op")))
+
+    def _say(self, error: Exception) -> None:
+        """Log a failure; while a service is away one line in five seconds tells of all."""
+        now = asyncio.get_running_loop().time()
+        if now - self._said_at < _SAY_EVERY_S:
+            self._unsaid += 1
+            return
+        extra = {"action": "internal_call_failed", "count": self._unsaid + 1}
+        _log.warning("internal calls failed: %s", error, extra=extra)
+        self._said_at, self._unsaid = now, 0
 
 
 async def _replies(response: aiohttp.ClientResponse) -> AsyncIterator[tuple[int, Answer]]:

@@ -167,4 +167,4 @@ async def test_a_service_that_is_away_is_told_as_unavailable(database: Database)
             door = Door(url, key, Behind(), session, database.dsn, gateway)
             status, body, headers = await door.post("/v1/create")
             assert (status, headers["Retry-After"]) == (503, "1")
-            assert b"service_unavailable" in body
+            assert refusal_of(body)["code"] == "service_unavailable"
