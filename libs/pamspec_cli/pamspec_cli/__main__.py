@@ -9,7 +9,21 @@ from typing import Protocol, cast
 from pamspec_cli.data import DirectoryBusy
 from pamspec_cli.servers.process import ServerError
 
-COMMANDS = ("up", "down", "status", "demo", "keys", "create", "read", "query", "history", "subscribe", "tail", "bench")
+COMMANDS = (
+    "up",
+    "down",
+    "status",
+    "demo",
+    "keys",
+    "create",
+    "read",
+    "query",
+    "history",
+    "subscribe",
+    "tail",
+    "verify",
+    "bench",
+)
 """Each has a module of its name in pamspec_cli.commands, loaded when it is called or when help lists all."""
 
 

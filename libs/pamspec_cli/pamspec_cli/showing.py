@@ -43,8 +43,15 @@ def envelope_lines(envelope: Envelope) -> list[str]:
         f"  committed   {envelope.committed_at}",
         f"  valid       {valid}",
         f"  actor       {envelope.actor['actor_id']}",
-        f"  provenance  {brief(envelope.provenance)}",
+        f"  provenance  {provenance(envelope)}",
     ]
+
+
+def provenance(envelope: Envelope) -> str:
+    """How a version came about, on one line."""
+    known = envelope.provenance
+    source = f", from {known['source_ref']}" if "source_ref" in known else ""
+    return f"{known['activity']}{source} ({known.get('provenance_id', '')})"
 
 
 def event_line(event: Event) -> str:

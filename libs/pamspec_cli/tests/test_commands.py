@@ -1,0 +1,147 @@
+"""The commands over a running product, as a person or a script calls them."""
+
+import asyncio
+import itertools
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+from libs.conftest import Product
+from pamspec_cli.__main__ import main
+from pamspec_cli.demo.conversations import sample
+
+_numbers = itertools.count(1)
+
+
+class Shell:
+    """Runs commands against one service and in one scope."""
+
+    def __init__(self, product: Product, capsys: pytest.CaptureFixture[str], data: Path) -> None:
+        self._capsys = capsys
+        self.service = ["--url", product.url, "--key", product.key, "--data", str(data)]
+        self.scope = f"workspace:commands-{next(_numbers)}"
+
+    async def __call__(self, *arguments: str, code: int = 0) -> str:
+        """Standard output of a command that ends with this code, or standard error where that is not 0."""
+        self._capsys.readouterr()
+        found = await asyncio.to_thread(main, [*arguments, *self.service])
+        seen = self._capsys.readouterr()
+        assert found == code, seen.err
+        return seen.out if code == 0 else seen.err
+
+
+@pytest.fixture
+async def shell(
+    product: Product, capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Shell:
+    for name in ("PAMSPEC_URL", "PAMSPEC_API_KEY", "PAMSPEC_DATA", "PAMSPEC_DEV_KEY"):
+        monkeypatch.delenv(name, raising=False)
+    made = Shell(product, capsys, tmp_path)
+    async with product.client() as client:
+        await client.create_scope(scope_id=made.scope, scope_kind="workspace")
+    return made
+
+
+async def test_an_object_is_stored_shown_and_found(shell: Shell) -> None:
+    line = await shell("create", "--scope", shell.scope, "--content", '{"n": 1.10}', "--source", "test:here")
+    object_id = line.split()[0]
+    assert re.fullmatch(r"obj:\S+  version ver:\S+  ledger sequence 1\n", line)
+    shown = await shell("read", object_id, "--scope", shell.scope)
+    assert "test:here" in shown
+    assert '"n": 1.1' in shown
+    document = await shell("read", object_id, "--scope", shell.scope, "--json")
+    assert '"canonical_content":{"n":1.10}' in document
+    assert object_id in await shell("query", "--scope", shell.scope, "--trust", "working")
+    assert await shell("query", "--scope", shell.scope) == ""
+    history = await shell("history", object_id, "--scope", shell.scope)
+    assert "object_created" in history
+    assert "version 1: active available retained unverified" in history
+
+
+async def test_json_is_the_answer_as_it_came(shell: Shell) -> None:
+    made = json.loads(await shell("create", "--scope", shell.scope, "--text", "hello", "--json"))
+    assert made["envelope"]["canonical_content"] == {"text": "hello"}
+    found = json.loads(await shell("query", "--scope", shell.scope, "--trust", "all", "--json"))
+    assert [item["envelope"]["object_id"] for item in found["items"]] == [made["object_id"]]
+    history = json.loads(await shell("history", "--scope", shell.scope, "--json"))
+    assert [event["event_type"] for event in history["events"]] == ["object_created"]
+
+
+async def test_pages_are_asked_for_with_a_cursor_or_all_at_once(shell: Shell) -> None:
+    for number in range(5):
+        await shell("create", "--scope", shell.scope, "--content", str(number))
+    wanted = ("query", "--scope", shell.scope, "--trust", "working", "--limit", "2")
+    assert len((await shell(*wanted)).splitlines()) == 2
+    assert len((await shell(*wanted, "--all")).splitlines()) == 5
+
+
+async def test_content_comes_from_a_file(shell: Shell, tmp_path: Path) -> None:
+    file = tmp_path / "content.json"
+    file.write_text('["a", 2]', encoding="utf-8")
+    made = json.loads(await shell("create", "--scope", shell.scope, "--content-file", str(file), "--json"))
+    assert made["envelope"]["canonical_content"] == ["a", 2]
+
+
+@pytest.mark.parametrize("channel", ["poll", "sse", "websocket"])
+async def test_events_are_tailed(shell: Shell, channel: str) -> None:
+    for number in range(3):
+        await shell("create", "--scope", shell.scope, "--content", str(number))
+    tail = ("tail", "--scope", shell.scope, "--after", "0", "--event", "object_created", "--count", "3")
+    lines = (await shell(*tail, "--channel", channel, "--content")).splitlines()
+    assert [line.split()[0] for line in lines] == ["1", "2", "3"]
+    assert [line.split()[-1] for line in lines] == ["0", "1", "2"]
+
+
+async def test_a_subscription_is_opened_listed_followed_and_ended(shell: Shell) -> None:
+    await shell("create", "--scope", shell.scope, "--text", "a")
+    opened = json.loads(await shell("subscribe", "--scope", shell.scope, "--after", "0", "--json"))
+    id_ = opened["subscription_id"]
+    assert id_ in await shell("subscribe", "--list", "--scope", shell.scope)
+    tail = ("tail", "--subscription", id_, "--channel", "poll", "--count", "1", "--json")
+    assert json.loads(await shell(*tail))["event_type"] == "object_created"
+    assert "acknowledged 1" in await shell("subscribe", "--list", "--scope", shell.scope)
+    assert "closed" in await shell("subscribe", "--end", id_)
+    assert "closed: " in await shell("subscribe", "--list", "--scope", shell.scope)
+
+
+async def test_refusals_are_one_line_and_exit_code_1(shell: Shell) -> None:
+    refused = await shell("read", "obj:nothing", "--scope", shell.scope, code=1)
+    assert refused.startswith("pamspec: object_not_found: ")
+    assert len(refused.splitlines()) == 1
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("create", "--scope", "workspace:x", "--content", "{no json"),
+        ("create", "--scope", "workspace:x", "--content-file", "missing.json"),
+        ("query", "--scope", "workspace:x", "--where", "{"),
+        ("demo", "--conversations", "missing", "--channels", "poll"),
+        ("demo", "--channels", "pigeon"),
+        ("demo", "--channels", "nats"),
+        ("subscribe",),
+    ],
+    ids=lambda arguments: " ".join(arguments[:3]),
+)
+async def test_misuse_is_one_line_and_exit_code_2(shell: Shell, arguments: tuple[str, ...]) -> None:
+    assert len((await shell(*arguments, code=2)).splitlines()) == 1
+
+
+async def test_without_a_service_the_message_says_what_to_do(
+    shell: Shell, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    assert await asyncio.to_thread(main, ["query", "--scope", "workspace:x", "--data", str(tmp_path)]) == 2
+    assert "pamspec up" in capsys.readouterr().err
+
+
+async def test_the_demonstration_compares_every_follower(shell: Shell) -> None:
+    found = json.loads(await shell("demo", "--channels", "poll,sse", "--rate", "0", "--json"))
+    assert (found["ok"], found["turns"], found["acknowledged"]) == (True, 40, 40)
+    assert {(follower["scope_id"], follower["channel"]) for follower in found["followers"]} == {
+        (conversation.scope_id, channel) for conversation in sample() for channel in ("poll", "sse")
+    }
+    assert all(follower["received"] == 20 and not follower["missing"] for follower in found["followers"])
+    again = json.loads(await shell("demo", "--channels", "poll", "--rate", "0", "--json"))
+    assert (again["ok"], again["replayed"]) == (True, 40)
