@@ -63,7 +63,6 @@ async def test_a_long_poll_wakes_with_the_event(world: World, service: Service) 
     scope = await world.scope()
     name = await subscribed(service, scope)
     poll = asyncio.create_task(ok(service, "poll", {"subscription_id": name, "wait_ms": 20_000}))
-    await asyncio.sleep(0)
     made = (await world.create(scope))[0]
     await world.hint(scope, [made["ledger_sequence"]])
     async with asyncio.timeout(5):

@@ -10,7 +10,7 @@ import pytest
 
 from pamspec_common import contracts
 from pamspec_common.service import Service
-from services.subscription.tests.world import World, call, ok, sse, subscribed, token
+from services.subscription.tests.world import World, call, ok, sse, subscribed, token, until
 
 
 async def test_catch_up_then_live_without_a_hole(world: World, service: Service) -> None:
@@ -120,8 +120,14 @@ async def test_a_newer_long_poll_ends_the_older(world: World, service: Service) 
     scope = await world.scope()
     name = await subscribed(service, scope)
     for second in (service, await world.service()):
+        epoch = (await world.row(name))["channel_epoch"]
         older = asyncio.create_task(call(service, "poll", {"subscription_id": name, "wait_ms": 20_000}))
-        await asyncio.sleep(0.2)
+
+        async def older_waits(epoch: int = epoch) -> object:
+            row = await world.row(name)
+            return row["channel_kind"] == "poll" and row["channel_epoch"] > epoch
+
+        await until(older_waits)
         await ok(second, "poll", {"subscription_id": name, "wait_ms": 300})
         answer = await asyncio.wait_for(older, 5)
         error = orjson.loads(answer.body)["error"]
