@@ -32,7 +32,10 @@ from pamspec_relay.settings import RelaySettings
 
 _log = logging.getLogger(__name__)
 
-_SPARE_CONNECTIONS = 3
+_CONNECTIONS_PER_PARTITION = 2
+_OTHER_CONNECTIONS = 3
+_OLD_PARTITIONS = 64
+"""Room for partitions beyond today's number; a connection is opened only when it is used."""
 _PARTITIONS_EVERY_S = 30.0
 _STORE_AWAY = (asyncpg.PostgresError, asyncpg.InterfaceError, asyncpg.InternalClientError, TimeoutError, OSError)
 
@@ -64,7 +67,7 @@ class Relay:
         self._pool = await create_pool(
             self._settings,
             "relay",
-            max_size=max(self._settings.pool_size, self._settings.partitions) + _SPARE_CONNECTIONS,
+            max_size=_CONNECTIONS_PER_PARTITION * (self._settings.partitions + _OLD_PARTITIONS) + _OTHER_CONNECTIONS,
         )
         self._background.spawn("leases", self._keep)
         self._background.spawn("gauges", self._measure)

@@ -59,12 +59,7 @@ WHERE partition = $1 AND lease_epoch <= $2
   AND EXISTS (SELECT FROM relay.lease WHERE partition = $1 AND epoch = $2 AND owner = $3)
 RETURNING stream_created, stream_seq, first_seq, deleted"""
 
-SELECT_OUTBOX_SQL = """
-SELECT o.id, o.subject, o.event_id, coalesce(h.ledger_epoch, o.ledger_epoch) AS ledger_epoch, o.sequence, o.message
-FROM relay.outbox o LEFT JOIN core.scope_head h ON h.scope_key = o.scope_key
-WHERE o.partition = $1 AND o.id <> ALL ($2::bigint[])
-  AND EXISTS (SELECT FROM relay.lease WHERE partition = $1 AND epoch = $4 AND owner = $5)
-ORDER BY o.id LIMIT $3"""
+SELECT_OUTBOX_SQL = "SELECT * FROM relay.read_outbox($1, $2, $3, $4, $5)"
 
 SETTLE_SQL = """
 WITH moved AS (

@@ -8,14 +8,17 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Sequence
 from dataclasses import dataclass
 
-from pamspec_common import telemetry
+from pamspec_common.postgres import Connection
 from pamspec_relay import queries
 from pamspec_relay.handlers import resync
+from pamspec_relay.handlers.settle import Settling
 from pamspec_relay.handlers.tenure import Tenure
 from pamspec_relay.model import Doubt, Position, Prepared, fitting
+
+_UNSETTLED_BATCHES = 2
+"""How far publishing may be ahead of the deletes: what waits is left out of every read, one by one."""
 
 
 @dataclass
@@ -29,51 +32,53 @@ class _Batch:
 class Drain:
     """The drain of one tenure, from a position that was just read back."""
 
-    def __init__(self, tenure: Tenure, position: Position) -> None:
+    def __init__(self, tenure: Tenure, settling: Connection, position: Position) -> None:
         self._tenure, self._position = tenure, position
         self._last_seq = position.stream_seq
         self._flight: tuple[_Batch, asyncio.Future[int]] | None = None
-        self._check_at = 0.0
-        self.settled = 0
-        """Events that this drain has moved for good."""
+        self._settling = Settling(tenure, settling, position.stream_created)
+        self._check_at = time.monotonic() + tenure.settings.relay_stream_check_ms / 1000
         self._mark_at = time.monotonic() + self._mark_every
 
+    @property
+    def moved(self) -> bool:
+        """Whether events were published and settled."""
+        return self._settling.settled > 0
+
     async def run(self) -> None:
-        """Publish until the lease is to end; what is in flight then is finished first.
+        """Publish until the lease is to end; what is in flight then is finished and settled first.
 
         Raises Doubt, LeaseLost, Halted or an error of the servers; then the window is dropped.
         """
-        lease, tenure = self._tenure.lease, self._tenure
-        tenure.status.became("draining")
-        self._check_at = time.monotonic() + tenure.settings.relay_stream_check_ms / 1000
-        more = True
+        self._tenure.status.became("draining")
         try:
-            while True:
-                ending = lease.ending.is_set()
-                batch, full = await self._next() if more and not ending else (None, False)
-                landed = await self._land()
-                if landed is not None:
-                    await self._check()
-                    if batch is None and lease.wake.is_set() and not ending:
-                        batch, full = await self._next(landed.ids)
-                if batch is not None:
-                    await self._launch(batch)
-                if landed is not None:
-                    await self._settle(landed)
-                if ending and self._flight is None:
-                    return
-                more = full or lease.wake.is_set()
-                if not more and self._flight is None and not ending:
-                    await self._rest()
-                    more = True
+            await self._until_ending()
+            await self._land()
+            await self._settling.room(0)
         finally:
             self._drop()
+            await self._settling.close(self._tenure.timeout_s)
 
-    async def _next(self, landed: Sequence[int] = ()) -> tuple[_Batch | None, bool]:
-        """The next batch, and whether more may be waiting behind it; `landed` is acknowledged and not yet deleted."""
+    async def _until_ending(self) -> None:
+        lease, unsettled = self._tenure.lease, _UNSETTLED_BATCHES * self._tenure.settings.relay_batch_messages
+        more = True
+        while not lease.ending.is_set():
+            batch, full = await self._next() if more else (None, False)
+            await self._land()
+            await self._settling.room(unsettled)
+            await self._check()
+            if batch is not None:
+                await self._launch(batch)
+            more = full or lease.wake.is_set()
+            if not more and self._flight is None:
+                await self._rest()
+                more = True
+
+    async def _next(self) -> tuple[_Batch | None, bool]:
+        """The next batch, and whether more may be waiting behind it."""
         tenure, limit = self._tenure, self._tenure.settings.relay_batch_messages
         tenure.lease.wake.clear()
-        under_way = self._flight[0].ids if self._flight is not None else landed
+        under_way = self._settling.ids + (self._flight[0].ids if self._flight is not None else [])
         ids, entries = await queries.fetch_outbox(tenure.conn, tenure.claim, under_way, limit)
         if not ids:
             return None, False
@@ -85,10 +90,10 @@ class Drain:
         self._tenure.lease.check()
         self._flight = (batch, await self._tenure.publisher.send(batch.prepared, self._last_seq))
 
-    async def _land(self) -> _Batch | None:
-        """Wait for the batch in flight."""
+    async def _land(self) -> None:
+        """Wait for the batch in flight, and hand it over to be settled."""
         if self._flight is None:
-            return None
+            return
         batch, acknowledged = self._flight
         try:
             self._last_seq = await acknowledged
@@ -97,21 +102,11 @@ class Drain:
                 self._tenure.chain = 1
             raise
         self._flight = None
-        return batch
-
-    async def _settle(self, batch: _Batch) -> None:
-        tenure = self._tenure
-        upto = self._last_seq
-        if not await queries.settle(tenure.conn, tenure.claim, self._position.stream_created, upto, batch.ids):
-            raise Doubt("the position was changed by another")
-        tenure.status.stream_seq = upto
-        self.settled += len(batch.ids)
-        telemetry.RELAYED.add(len(batch.ids), {"partition": str(tenure.partition)})
+        self._settling.add(batch.ids, self._last_seq)
 
     async def _rest(self) -> None:
         """Wait for a wake-up or the poll interval."""
         tenure = self._tenure
-        await self._check()
         try:
             await asyncio.wait_for(tenure.lease.wake.wait(), tenure.settings.relay_poll_ms / 1000)
         except TimeoutError:

@@ -70,19 +70,19 @@ class Owner:
             await self._pause(pause)
 
     async def _hold(self) -> bool:
-        """Read back and drain on one connection, until the lease ends or a doubt comes up; whether events moved."""
-        async with self._pool.acquire() as conn:
+        """Read back and drain, until the lease ends or a doubt comes up; whether events moved."""
+        async with self._pool.acquire() as conn, self._pool.acquire() as settling:
             tenure = Tenure(
                 self.lease, conn, self._client, self._publisher, self._settings, self._stream, self.status, self._chain
             )
-            drain = Drain(tenure, await resync(tenure))
+            drain = Drain(tenure, settling, await resync(tenure))
             try:
                 await drain.run()
             except (Doubt, LeaseLost) as error:
                 self._doubt(error)
             finally:
                 self._chain = tenure.chain
-            return drain.settled > 0
+            return drain.moved
 
     def _halt(self, error: Halted) -> None:
         if self._halted != str(error):
