@@ -35,6 +35,8 @@ _UNREACHABLE = (
     asyncpg.CrashShutdownError,
     asyncpg.PostgresConnectionError,
     asyncpg.TooManyConnectionsError,
+    asyncpg.IdleInTransactionSessionTimeoutError,
+    asyncpg.ReadOnlySQLTransactionError,
     ConnectionError,
     OSError,
 )
@@ -121,10 +123,18 @@ async def scoped(conn: Connection, scope_keys: Iterable[int], *, read_only: bool
     try:
         yield conn
     except BaseException:
-        if not conn.is_closed():
-            await asyncio.shield(conn.execute("ROLLBACK"))
+        await rollback(conn)
         raise
     await conn.execute("COMMIT")
+
+
+async def rollback(conn: Connection) -> None:
+    """End a transaction that failed; a connection that broke has nothing to end, and its first error is not hidden."""
+    try:
+        if not conn.is_closed():
+            await asyncio.shield(conn.execute("ROLLBACK"))
+    except (*_UNREACHABLE, asyncpg.PostgresError, asyncpg.InternalClientError) as error:
+        _log.info("not rolled back: %s", error, extra={"action": "connection_dropped"})
 
 
 def translated(error: BaseException) -> PamspecError:
@@ -135,6 +145,8 @@ def translated(error: BaseException) -> PamspecError:
         return InvalidRequest("The request would scan too much and was stopped; narrow its filters.")
     if isinstance(error, asyncpg.LockNotAvailableError | asyncpg.DeadlockDetectedError):
         return ServiceUnavailable("The scope is busy; try again with the same key.")
+    if isinstance(error, asyncpg.InterfaceError) and isinstance(error, ValueError):
+        raise error  # the driver cannot encode an argument: a defect, not an outage
     if isinstance(error, _UNREACHABLE):
         return ServiceUnavailable("The store does not answer; try again with the same key.")
     if isinstance(error, asyncpg.DiskFullError | asyncpg.OutOfMemoryError):

@@ -6,7 +6,6 @@ other lock, read again what has moved, decide in memory, write in one statement,
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -14,7 +13,7 @@ import asyncpg
 
 from pamspec_common import ids
 from pamspec_common.calls import Answer
-from pamspec_common.postgres import Connection, Pool, begin
+from pamspec_common.postgres import Connection, Pool, begin, rollback
 from pamspec_common.settings import CommonSettings
 from pamspec_write import queries
 from pamspec_write.model.commands import BatchCommand, Command, Work, scopes_of
@@ -82,15 +81,8 @@ async def commit(pool: Pool, settings: CommonSettings, works: Sequence[Work], *,
             done = True
             return result
         finally:
-            if not done and not conn.is_closed():
-                await asyncio.shield(_rollback(conn))
-
-
-async def _rollback(conn: Connection) -> None:
-    try:
-        await conn.execute("ROLLBACK")
-    except (asyncpg.PostgresError, asyncpg.InterfaceError, asyncpg.InternalClientError, OSError):
-        conn.terminate()
+            if not done:
+                await rollback(conn)
 
 
 def connection_raw(pool: Pool, wait_ms: int) -> asyncpg.pool.PoolAcquireContext:
