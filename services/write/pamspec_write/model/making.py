@@ -1,0 +1,199 @@
+"""Making one change: what every command shares on its way from a draft to versions, events, a record and an answer."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import msgspec
+import orjson
+
+from pamspec_common.calls import Answer
+from pamspec_common.errors import ObjectNotFound, VersionConflict
+from pamspec_write.documents import Provenance
+from pamspec_write.model.commands import Command
+from pamspec_write.model.facts import Document, Head, ScopeState
+from pamspec_write.model.projection import carried_projection
+from pamspec_write.model.records import erasure_id, positions, remember, version_answer
+from pamspec_write.model.rows import Rows
+from pamspec_write.model.versions import (
+    Draft,
+    Entropy,
+    Made,
+    add_event,
+    make_version,
+    provenance_document,
+    version_facts,
+)
+
+TIME_FIELDS = ("observed_at", "asserted_at", "valid_from", "valid_until")
+_STATUS = {"create": 201}
+
+
+@dataclass(slots=True)
+class Making:
+    """A command being carried out in its scope, at `now` (the commit time in the wire form)."""
+
+    state: ScopeState
+    rows: Rows
+    command: Command
+    now: str
+    entropy: Entropy
+
+    def version(self, draft: Draft) -> Made:
+        """Add the version that a draft describes."""
+        return make_version(self.state, self.rows, draft, self.now, self.entropy)
+
+    def payload(self, facts: Document) -> Document:
+        """An event's payload: its own facts and what every event of the command carries."""
+        command = self.command
+        if command.authenticated_as is not None:
+            facts["authenticated_as"] = command.authenticated_as
+        if command.request.evaluation_run_id is not None:
+            facts["evaluation_run_id"] = command.request.evaluation_run_id
+        return facts
+
+    def account(self, draft: Draft, provenance: Provenance, policy_basis: str | None = None) -> None:
+        """Complete a draft's provenance and private half."""
+        command = self.command
+        provenance_id = provenance.provenance_id or self.entropy.mint("prov")
+        draft.provenance = provenance_document(provenance, command.actor, provenance_id, self.now)
+        run = command.request.evaluation_run_id
+        if run is not None:
+            refs = draft.provenance.get("evidence_refs", [])
+            draft.provenance["evidence_refs"] = [*refs, f"evaluation-run:{run}"]
+        draft.private["provenance"] = draft.provenance
+        if command.actor.display_name is not None or command.actor.attestation is not None:
+            draft.private["actor"] = draft.provenance["actor"]
+        if policy_basis is not None:
+            draft.private["note"] = {"policy_basis": policy_basis}
+
+    def finish(
+        self,
+        made: Made,
+        event_type: str,
+        *,
+        facts: Document | None = None,
+        companion: str | None = None,
+        erasing: bool = False,
+    ) -> Answer:
+        """Add the version's event, its companion and the record, and answer."""
+        state, command, head = self.state, self.command, made.head
+        payload = self.payload({**version_facts(head, made.digest), **(facts or {})})
+        event_id: str = self.entropy.mint("evt")
+        if erasing:
+            payload["erasure_id"] = erasure_id(event_id)
+        self._event(head, event_type, payload, event_id)
+        if companion is not None:
+            self._event(head, companion, payload, self.entropy.mint("evt"))
+        body = version_answer(
+            object_id=head.object_id,
+            version_id=head.version_id,
+            scope_id=state.ref.scope_id,
+            sequence=head.version_seq,
+            ledger_sequence=state.last_seq,
+            event_id=event_id,
+            operation_id=command.operation_id,
+            envelope=made.envelope,
+            erasing=command.operation == "delete",
+        )
+        answer = Answer(_STATUS.get(command.operation, 200), body, positions(state, state.last_seq))
+        self.remember(answer, ledger_seq=head.ledger_seq, event_id=event_id)
+        return answer
+
+    def _event(self, head: Head, event_type: str, payload: Document, event_id: str) -> None:
+        add_event(
+            self.state,
+            self.rows,
+            event_type,
+            actor=self.command.actor,
+            operation_id=self.command.operation_id,
+            payload=payload,
+            now=self.now,
+            event_id=event_id,
+            object_id=head.object_id,
+            version_id=head.version_id,
+        )
+
+    def remember(self, answer: Answer, *, ledger_seq: int | None = None, event_id: str | None = None) -> None:
+        """Add the command's record."""
+        remember(
+            self.state,
+            self.rows,
+            self.command,
+            answer,
+            salt=self.entropy.salt(),
+            now=self.now,
+            repeatable=self.command.repeatable,
+            ledger_seq=ledger_seq,
+            event_id=event_id,
+        )
+
+
+def expected_head(making: Making, expected_version_id: str, check: Callable[[str, str], None]) -> Head:
+    """The head that a change follows; ObjectNotFound, the state's refusal, or VersionConflict (P69)."""
+    command = making.command
+    head = making.state.heads.get(command.object_id or "")
+    if head is None or head.kind != command.kind:
+        raise ObjectNotFound
+    if head.availability_state == "deleted":
+        check(head.availability_state, head.retention_state)
+    if head.version_id != expected_version_id:
+        raise VersionConflict(
+            details={"current_version_id": head.version_id, "expected_version_id": expected_version_id}
+        )
+    check(head.availability_state, head.retention_state)
+    return head
+
+
+def following(head: Head, command: Command) -> Draft:
+    """A draft that carries over all that the head has."""
+    stored = orjson.loads(head.metadata)
+    private = orjson.loads(head.private) if head.private is not None else {}
+    carried: Document = {"integrity": private["integrity"]} if "integrity" in private else {}
+    return Draft(
+        object_id=head.object_id,
+        kind=head.kind,
+        object_type=head.object_type,
+        schema_id=head.schema_id,
+        states=head.states(),
+        times={name: stored[name] for name in TIME_FIELDS if name in stored},
+        content=head.content,
+        projection=carried_projection(head.content),
+        provenance={},
+        private={**carried, **({} if command.integrity is None else {"integrity": command.integrity})},
+        extra=extra_of(command, stored),
+        previous=head,
+        actor=command.actor,
+        operation_hash=command.operation_hash,
+    )
+
+
+def extra_of(command: Command, stored: Document) -> Document:
+    """Metadata that only some objects have."""
+    refs = getattr(command.request, "relationship_refs", None)
+    found = {
+        "quality_signals": stored.get("quality_signals")
+        if command.quality_signals is None
+        else command.quality_signals,
+        "relationship_refs": stored.get("relationship_refs") if refs is None else refs,
+    }
+    return {name: value for name, value in found.items() if value is not None}
+
+
+def carried_provenance(head: Head) -> Provenance:
+    """The provenance of a change that brings none of its own (decisions 14)."""
+    private = orjson.loads(head.private) if head.private is not None else {}
+    known = private.get("provenance", {})
+    return msgspec.convert(
+        {
+            "activity": "transition",
+            "transformation_parent": head.version_id,
+            **{
+                name: known[name]
+                for name in ("source_ref", "evidence_refs", "observed_at", "source_confidence", "integrity_ref")
+                if name in known
+            },
+        },
+        Provenance,
+    )
