@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import Any, Protocol
 
 import aiohttp
 import orjson
@@ -84,11 +84,17 @@ class RemotePeer:
         """What the service's /readyz says."""
         try:
             async with self._session.get(self.base_url + "/readyz", timeout=aiohttp.ClientTimeout(2)) as response:
-                document = orjson.loads(await response.read())
-                parts = [
-                    Part(name, bool(detail.pop("ok")), detail, bool(detail.pop("essential", True)))
-                    for name, detail in document.get("parts", {}).items()
-                ]
-                return response.status == 200, parts
+                return response.status == 200, _parts(orjson.loads(await response.read()))
         except (aiohttp.ClientError, TimeoutError, OSError, orjson.JSONDecodeError):
             return False, [Part("reachable", False)]
+
+
+def _parts(document: Any) -> list[Part]:
+    """The parts of a /readyz; what is none of ours is one part that is not well."""
+    parts = document.get("parts") if isinstance(document, dict) else None
+    if not isinstance(parts, dict) or not all(isinstance(detail, dict) for detail in parts.values()):
+        return [Part("reachable", False)]
+    return [
+        Part(name, bool(detail.pop("ok", False)), detail, bool(detail.pop("essential", True)))
+        for name, detail in parts.items()
+    ]

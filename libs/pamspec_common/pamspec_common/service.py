@@ -17,7 +17,8 @@ import orjson
 
 from pamspec_common.asgi import ASGIApp, Receive, Scope, Send, send_answer
 from pamspec_common.calls import Answer, Operations, refusal
-from pamspec_common.errors import InvalidRequest
+from pamspec_common.errors import InternalError, InvalidRequest
+from pamspec_common.ids import mint
 from pamspec_common.internal import PATH as INTERNAL_PATH
 from pamspec_common.internal import InternalDoor
 from pamspec_common.telemetry import render_metrics
@@ -147,10 +148,7 @@ class Service:
         """The whole HTTP surface of the service; it has an internal door only where it owns operations."""
         door = InternalDoor(self.operations) if self.operations else None
 
-        async def app(scope: Scope, receive: Receive, send: Send) -> None:
-            if scope["type"] == "lifespan":
-                await _lifespan(self, receive, send)
-                return
+        async def routes(scope: Scope, receive: Receive, send: Send) -> None:
             path = scope.get("path", "")
             if door is not None and scope["type"] == "http" and path == INTERNAL_PATH:
                 await door(scope, receive, send)
@@ -159,9 +157,31 @@ class Service:
             elif self.app is not None:
                 await self.app(scope, receive, send)
             elif scope["type"] == "http":
-                await send_answer(send, refusal(InvalidRequest("No such path in this service.", status=404)))
+                await send_answer(
+                    send, refusal(InvalidRequest("No such path in this service.", status=404), mint("op"))
+                )
+
+        async def app(scope: Scope, receive: Receive, send: Send) -> None:
+            if scope["type"] == "lifespan":
+                await _lifespan(self, receive, send)
+                return
+            try:
+                await routes(scope, receive, send)
+            except Exception as error:
+                await _tell_failure(error, scope, send)
 
         return app
+
+
+async def _tell_failure(error: Exception, scope: Scope, send: Send) -> None:
+    """Whatever fails is an answer in the envelope, unless the answer had begun: then the connection breaks off."""
+    _log.error("request failed", exc_info=error, extra={"action": "request_failed", "path": scope.get("path", "")})
+    if scope["type"] != "http":
+        raise error
+    try:
+        await send_answer(send, refusal(InternalError(), mint("op")))
+    except RuntimeError:
+        raise error from None
 
 
 async def send_health(service: Service, path: str, send: Send) -> None:

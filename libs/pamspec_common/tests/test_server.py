@@ -11,6 +11,9 @@ from contextlib import asynccontextmanager
 import aiohttp
 import pytest
 
+from pamspec_common import contracts
+from pamspec_common.asgi import Receive, Scope, Send
+from pamspec_common.peers import RemotePeer, peer_session
 from pamspec_common.server import bind, serving
 from pamspec_common.service import Part, Service
 
@@ -124,6 +127,46 @@ async def test_degraded_is_still_ready() -> None:
         async with session.get(url + "/readyz") as response:
             assert response.status == 503
             assert (await response.json())["status"] == "not_ready"
+
+
+async def test_a_route_that_fails_is_an_answer_in_the_envelope() -> None:
+    service = _sample([])
+
+    async def fails(scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["path"] == "/begun":
+            await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"9")]})
+        raise ZeroDivisionError
+
+    service.app = fails
+    async with serving(service) as url, aiohttp.ClientSession() as session:
+        async with session.get(url + "/any") as response:
+            assert response.status == 500
+            document = await response.json()
+            contracts.check("error", document)
+            assert document["error"]["code"] == "internal_error"
+        with pytest.raises(aiohttp.ClientError):
+            async with session.get(url + "/begun") as response:
+                await response.read()
+        async with session.get(url + "/any") as response:
+            assert response.status == 500
+
+
+async def test_a_peer_that_is_none_of_ours_is_not_ready() -> None:
+    service = _sample([])
+    bodies = [b"[]", b"{}", b'{"parts":[1]}', b'{"parts":{"a":1}}', b"<html>", b""]
+
+    async def strange(scope: Scope, receive: Receive, send: Send) -> None:
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        await send({"type": "http.response.body", "body": bodies[-1]})
+
+    service.app = strange
+    async with serving(service) as url, peer_session() as session:
+        while bodies:
+            ready, parts = await RemotePeer(session, url + "/strange").ready()
+            assert not (ready and parts[0].ok)
+            assert parts == [Part("reachable", False)]
+            bodies.pop()
+        assert await RemotePeer(session, url).ready() == (True, [])
 
 
 async def test_a_service_without_operations_has_no_internal_door() -> None:
