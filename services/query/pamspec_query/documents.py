@@ -24,7 +24,8 @@ Retention = Literal["retained", "expired", "pending_deletion", "legal_hold"]
 Validation = Literal["unverified", "corroborated", "disputed", "rejected"]
 Any_ = Literal["any"]
 Position = Annotated[int, msgspec.Meta(ge=0, le=MAX_SEQUENCE)]
-Sequence = Annotated[int, msgspec.Meta(ge=1, le=2**31 - 1)]
+Sequence = Annotated[int, msgspec.Meta(ge=1, le=MAX_SEQUENCE)]
+Key = Annotated[str, msgspec.Meta(min_length=1, max_length=255, pattern=r"^[^\x00-\x1f\x7f]+\Z")]
 Word = Annotated[str, msgspec.Meta(min_length=1, max_length=4096)]
 Words = Annotated[list[Word], msgspec.Meta(max_length=1000)]
 WaitMs = Annotated[int, msgspec.Meta(ge=0, le=30_000)]
@@ -99,6 +100,28 @@ EventClass = Literal[
 ]
 
 
+class Attestation(msgspec.Struct, forbid_unknown_fields=True):
+    """What an actor's own maker says about it."""
+
+    agent_manifest_ref: str | None = None
+    manifest_digest: str | None = None
+    manifest_digest_algorithm: str | None = None
+    attestation_authority: str | None = None
+    attestation_method: str | None = None
+    signature: str | None = None
+    signature_algorithm: str | None = None
+    issued_at: Instant | None = None
+    not_before: Instant | None = None
+    not_after: Instant | None = None
+    capabilities_declared: list[str] | None = None
+    did_ref: str | None = None
+
+    def __post_init__(self) -> None:
+        names = self.capabilities_declared or []
+        if len(set(names)) != len(names):
+            raise ValueError("One capability is named twice")
+
+
 class Actor(msgspec.Struct, forbid_unknown_fields=True):
     """The actor that a body names."""
 
@@ -107,7 +130,7 @@ class Actor(msgspec.Struct, forbid_unknown_fields=True):
     display_name: str | None = None
     on_behalf_of_actor_id: Id | None = None
     delegation_id: Id | None = None
-    attestation: dict[str, Any] | None = None
+    attestation: Attestation | None = None
 
 
 class Pagination(msgspec.Struct, forbid_unknown_fields=True):
@@ -129,7 +152,7 @@ class Common(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     """The fields that every operation may carry."""
 
     operation_id: Id | None = None
-    idempotency_key: Annotated[str, msgspec.Meta(min_length=1, max_length=255)] | None = None
+    idempotency_key: Key | None = None
     actor: Actor | None = None
     min_sequence: Position | None = None
     wait_ms: WaitMs = 0

@@ -7,7 +7,6 @@ from datetime import timedelta
 from typing import Any
 
 import orjson
-import pytest
 
 from pamspec_common.calls import Call
 from pamspec_common.instants import wire
@@ -65,15 +64,16 @@ async def test_missing_foreign_and_forbidden_look_alike(seeding: Conn, door: Doo
     assert (await door.ok("read", scope_id="workspace:a", relationship_id="rel:a"))["envelope"]
 
 
-@pytest.mark.parametrize("scope_id", ["", "*", " ", "%00", "workspace:a ", "workspace:a\n", None, 7, ["workspace:a"]])
-async def test_no_scope_is_no_query(seeding: Conn, door: Door, scope_id: object) -> None:
+async def test_no_scope_is_no_query(seeding: Conn, door: Door) -> None:
     """M007: an empty or odd scope never widens anything."""
     scope = Scope("workspace:a")
     scope.put("obj:x", "text")
     await scope.flush(seeding)
+    odd: list[Any] = ["", "*", " ", "%00", "workspace:a ", "workspace:a\n", None, 7, ["workspace:a"]]
     for operation, rest in (("read", {"object_id": "obj:x"}), ("query", {"query": {"kind": "structured"}})):
-        assert (await door.refused(operation, scope_id=scope_id, **rest))["code"] == "invalid_request"
         assert (await door.refused(operation, **rest))["code"] == "invalid_request"
+        for scope_id in odd:
+            assert (await door.refused(operation, scope_id=scope_id, **rest))["code"] == "invalid_request", scope_id
 
 
 async def test_scopes_match_byte_for_byte(seeding: Conn, door: Door) -> None:

@@ -10,7 +10,7 @@ from pamspec_common.postgres import Connection
 from pamspec_common.strict_json import dumps
 from pamspec_query.documents import VerifyLedger
 from pamspec_query.handlers.context import Context, refuse_grant
-from pamspec_query.model.chain import Chain, Problem, unexplained
+from pamspec_query.model.chain import Chain, Problem, Row, unexplained
 from pamspec_query.model.positions import headers
 from pamspec_query.queries import chain as pages
 from pamspec_query.queries.heads import scope_head
@@ -47,20 +47,28 @@ async def verify_ledger(context: Context, request: VerifyLedger) -> Answer:
 
 
 async def _walk(conn: Connection, scope_key: int, chain: Chain) -> Problem | None:
-    after, until = 0, chain.trust.last_seq
-    while after < until:
-        rows = await pages.chain_page(conn, scope_key, after, until, PAGE_ROWS, PAGE_BYTES)
-        for row in rows:
-            problem = chain.feed(row)
-            if problem is not None:
-                return problem
-        if not rows:
-            return None
+    """Check page after page; the next one is fetched while this one is checked."""
+    until = chain.trust.last_seq
+    rows = await pages.chain_page(conn, scope_key, 0, until, PAGE_ROWS, PAGE_BYTES) if until else []
+    while rows:
         after = rows[-1].at
+        fetching = asyncio.create_task(pages.chain_page(conn, scope_key, after, until, PAGE_ROWS, PAGE_BYTES))
+        try:
+            await asyncio.sleep(0)
+            problem = _check(chain, rows)
+        finally:
+            rows = await fetching
         erased = chain.take_erased()
-        if erased:
+        if problem is None and erased:
             problem = unexplained(erased, await pages.erasures(conn, scope_key, erased))
-            if problem is not None:
-                return problem
-        await asyncio.sleep(0)
+        if problem is not None:
+            return problem
+    return None
+
+
+def _check(chain: Chain, rows: list[Row]) -> Problem | None:
+    for row in rows:
+        problem = chain.feed(row)
+        if problem is not None:
+            return problem
     return None

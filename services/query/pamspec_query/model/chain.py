@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any
+from typing import Any, NamedTuple
 
 import orjson
 
@@ -47,8 +47,7 @@ class Trust:
     last_hash: bytes
 
 
-@dataclass(frozen=True, slots=True)
-class Row:
+class Row(NamedTuple):
     """An entry, the version made by it, or both; what is missing is None."""
 
     at: int
@@ -139,14 +138,14 @@ class Chain:
         return None
 
     def _check_event(self, row: Row, event: dict[str, Any]) -> Problem | None:
-        said = {
-            "scope_id": self.trust.scope_id,
-            "sequence": row.sequence,
-            "event_id": row.event_id,
-            "event_type": row.event_type,
-            "recorded_at": None if row.recorded_at is None else wire(row.recorded_at),
-        }
-        for name, value in said.items():
+        columns = (
+            ("scope_id", self.trust.scope_id),
+            ("sequence", row.sequence),
+            ("event_id", row.event_id),
+            ("event_type", row.event_type),
+            ("recorded_at", None if row.recorded_at is None else wire(row.recorded_at)),
+        )
+        for name, value in columns:
             if event.get(name) != value:
                 return Problem(row.at, "entry_differs", f"The entry's {name} differs from its columns or its scope.")
         if self.last_recorded is not None and row.recorded_at is not None and row.recorded_at < self.last_recorded:

@@ -20,6 +20,7 @@ WITH page AS MATERIALIZED (
   FULL JOIN (SELECT * FROM core.version WHERE scope_key = $1 AND ledger_seq > $2 AND ledger_seq <= least($3, $2 + $4)) v
     ON v.ledger_seq = l.sequence
   LEFT JOIN core.version_private p ON p.scope_key = $1 AND p.ledger_seq = v.ledger_seq
+    AND p.ledger_seq > $2 AND p.ledger_seq <= least($3, $2 + $4)
 ), weighed AS (
   SELECT page.*, row_number() OVER (ORDER BY at) AS n,
          sum(coalesce(octet_length(content), 0) + coalesce(octet_length(private), 0)) OVER (ORDER BY at) AS bytes
@@ -64,19 +65,4 @@ async def erasures(conn: Connection, scope_key: int, versions: list[ErasedVersio
 
 
 def _row(record: asyncpg.Record) -> Row:
-    return Row(
-        at=record["at"],
-        sequence=record["sequence"],
-        event_id=record["event_id"],
-        event_type=record["event_type"],
-        recorded_at=record["recorded_at"],
-        event=record["event"],
-        entry_hash=record["entry_hash"],
-        object_id=record["object_id"],
-        version_seq=record["version_seq"],
-        version_id=record["version_id"],
-        metadata=record["metadata"],
-        salt=record["salt"],
-        content=record["content"],
-        private=record["private"],
-    )
+    return Row._make(record[: len(Row._fields)])

@@ -1,0 +1,221 @@
+"""Reads of what the write service wrote: the two agree about every stored byte."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import time
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+from typing import Any
+
+import asyncpg
+import orjson
+import pytest
+import pytest_asyncio
+
+from pamspec_cli.servers.databases import Database
+from pamspec_cli.servers.nats import AgentUser, EmbeddedNats, NatsAddress
+from pamspec_common.calls import Answer, Call
+from pamspec_common.internal import answer
+from pamspec_common.principal import Principal, TokenSigner
+from pamspec_common.service import Service
+from pamspec_write.app import build as build_write
+from pamspec_write.settings import Settings as WriteSettings
+from services.query.tests.door import KEY, Conn, Door
+from services.query.tests.seeds import TENANT
+
+PROVENANCE = {"activity": "test", "source_ref": "mail:1"}
+SCOPE = "workspace:a"
+ALL: dict[str, Any] = {"kind": "structured", "trust": "all"}
+
+
+class Writer:
+    """The write service, as the same agent that reads."""
+
+    def __init__(self, service: Service) -> None:
+        self.service = service
+        self._token = TokenSigner("k1", KEY).sign(Principal(TENANT, "agent:reader", "agent"))
+
+    async def call(self, operation: str, **document: Any) -> Answer:
+        body = orjson.dumps({"scope_id": SCOPE, **document})
+        found = await answer(self.service.operations, Call(operation, self._token, body))
+        assert found.status < 300, found.body
+        return found
+
+    async def ok(self, operation: str, **document: Any) -> Any:
+        return orjson.loads((await self.call(operation, **document)).body)
+
+    async def create(self, content: Any, **more: Any) -> Any:
+        given = {"object_type": "claim", "canonical_content": content, "provenance": PROVENANCE, **more}
+        return await self.ok("create", **given)
+
+    async def change(self, operation: str, of: Any, **more: Any) -> Any:
+        return await self.ok(operation, object_id=of["object_id"], expected_version_id=of["version_id"], **more)
+
+
+@pytest_asyncio.fixture(scope="session", loop_scope="session")
+async def write_nats(server_directory: Path) -> AsyncIterator[NatsAddress]:
+    """A bus for the wake-ups of the write service."""
+    server = EmbeddedNats(
+        server_directory / "query-nats",
+        agent=AgentUser.of_principal("querytests000000000000000a"),
+        max_file_bytes=2**30,
+    )
+    yield await server.start()
+    await server.stop()
+
+
+@pytest_asyncio.fixture
+async def writer(database: Database, write_nats: NatsAddress, seeding: Conn) -> AsyncIterator[Writer]:
+    """A running write service with the scope of the test."""
+    await seeding.execute("INSERT INTO core.tenant (tenant_id) VALUES ($1)", TENANT)
+    settings: dict[str, Any] = {
+        "database_url": database.role("write"),
+        "nats_url": write_nats.url,
+        "nats_nkey_seed": write_nats.service_seed,
+        "token_keys": {"k1": KEY},
+        "drain_s": 2.0,
+    }
+    service = build_write(WriteSettings(**settings))
+    await service.start()
+    found = Writer(service)
+    await found.ok("create_scope")
+    yield found
+    await service.stop()
+
+
+async def test_what_was_written_is_read(writer: Writer, door: Door) -> None:
+    """K1, P154: the envelope of the write, byte for byte, from the moment of its answer, through every door to it."""
+    contents: list[Any] = [None, False, 0, "", [], {}, {"a": [1, {"b": None}]}, "x" * 70_000, {"t": "a\0b", "k\0": 1}]
+    for content in contents:
+        written = await writer.call("create", object_type="claim", canonical_content=content, provenance=PROVENANCE)
+        document = orjson.loads(written.body)
+        floor = int(written.headers["Pamspec-Ledger-Sequence"])
+        found = await door("read", scope_id=SCOPE, object_id=document["object_id"], min_sequence=floor)
+        assert orjson.loads(found.body)["envelope"] == document["envelope"]
+        assert found.headers["Pamspec-As-Of-Sequence"] == str(floor)
+        assert found.body.removeprefix(b'{"envelope":')[:-1] in written.body
+        everything = await door.ok("query", scope_id=SCOPE, query=ALL, min_sequence=floor)
+        assert everything["items"][0]["envelope"] == document["envelope"]
+        history = await door.ok("inspect_history", scope_id=SCOPE, object_id=document["object_id"])
+        assert history["versions"] == [document["envelope"]]
+    assert (await door.ok("verify_ledger", scope_id=SCOPE))["entries"] == len(contents)
+
+
+async def test_a_life_of_an_object(writer: Writer, door: Door) -> None:
+    """Create, update, transition, delete: heads, versions, past positions, history, verification."""
+    first = await writer.create({"n": 1}, object_id="obj:x", valid_from="2026-01-01T00:00:00Z")
+    second = await writer.change("update", first, canonical_content={"n": 2}, provenance=PROVENANCE)
+    third = await writer.change(
+        "transition", second, dimension="validation", target_state="corroborated", policy_basis="reviewed"
+    )
+    await writer.create({"tool_name": "x", "arguments": {}}, object_type="tool_invocation", object_id="obj:tool")
+    assert (await door.ok("read", scope_id=SCOPE, object_id="obj:x"))["envelope"] == third["envelope"]
+    for version in (first, second, third):
+        found = await door.ok("read", scope_id=SCOPE, object_id="obj:x", version_id=version["version_id"])
+        assert found["envelope"] == version["envelope"]
+        at = version["envelope"]["recorded_at"]
+        found = await door.ok("read", scope_id=SCOPE, object_id="obj:x", as_of={"recorded_at": at})
+        assert found["envelope"] == version["envelope"]
+    trusted = await door.ok("query", scope_id=SCOPE, query={"kind": "structured"})
+    assert [item["envelope"] for item in trusted["items"]] == [third["envelope"]]
+    deleted = await writer.change("delete", third, policy_basis="no longer needed")
+    for more in ({}, {"version_id": first["version_id"]}, {"as_of": {"ledger_sequence": 2}}):
+        assert (await door.refused("read", scope_id=SCOPE, object_id="obj:x", **more))["code"] == "object_deleted"
+    history = await door.ok("inspect_history", scope_id=SCOPE, object_id="obj:x")
+    assert [version["canonical_content"] for version in history["versions"]] == [{"tombstone": True}] * 4
+    assert [event["event_type"] for event in history["events"]] == [
+        "object_created",
+        "object_updated",
+        "validation_transitioned",
+        "object_deleted",
+    ]
+    assert history["notes"][deleted["event_id"]] == {"policy_basis": "no longer needed"}
+    tombstones = await door.ok(
+        "query", scope_id=SCOPE, query={"kind": "structured", "filters": {"availability_state": ["deleted"]}}
+    )
+    assert [item["envelope"] for item in tombstones["items"]] == [deleted["envelope"]]
+    assert await door.ok("verify_ledger", scope_id=SCOPE) == {
+        "ok": True,
+        "entries": 6,
+        "versions": 5,
+        "first_problem": None,
+        "head_hash": (await door.ok("verify_ledger", scope_id=SCOPE))["head_hash"],
+    }
+
+
+async def test_paging_while_many_write(writer: Writer, door: Door) -> None:
+    """P153, M061: a walk sees exactly what was there at its start, and no page repeats an object."""
+    made = [await writer.create({"n": index}) for index in range(40)]
+    stop = asyncio.Event()
+
+    async def churn(seed: int) -> None:
+        mine = made[seed::4]
+        while not stop.is_set():
+            for place, one in enumerate(mine):
+                mine[place] = await writer.change("update", one, canonical_content={"n": -1}, provenance=PROVENANCE)
+                await writer.create("new")
+
+    writers = [asyncio.create_task(churn(seed)) for seed in range(4)]
+    for _ in range(5):
+        seen: list[str] = []
+        positions = set()
+        cursor: dict[str, str] = {}
+        while True:
+            call: dict[str, Any] = {
+                "query": {"kind": "structured", "trust": "all"},
+                "pagination": {"limit": 7, **cursor},
+            }
+            found = await door("query", scope_id=SCOPE, **call)
+            document = orjson.loads(found.body)
+            positions.add(found.headers["Pamspec-As-Of-Sequence"])
+            seen += [item["envelope"]["version_id"] for item in document["items"]]
+            if document["next_cursor"] is None:
+                break
+            cursor = {"cursor": document["next_cursor"]}
+        assert len(positions) == 1
+        position = int(positions.pop())
+        assert len(seen) == len(set(seen))
+        past = {"kind": "structured", "trust": "all", "as_of": {"ledger_sequence": position}}
+        again = await door.ok("query", scope_id=SCOPE, query=past, pagination={"limit": 1000})
+        assert [item["envelope"]["version_id"] for item in again["items"]] == seen
+    stop.set()
+    await asyncio.gather(*writers)
+    assert (await door.ok("verify_ledger", scope_id=SCOPE))["ok"] is True
+
+
+@pytest.fixture(params=["America/Los_Angeles", "Asia/Kolkata"])
+def zone(request: pytest.FixtureRequest) -> Iterator[str]:
+    """This process lives in another time zone meanwhile."""
+    before = os.environ.get("TZ")
+    os.environ["TZ"] = str(request.param)
+    time.tzset()
+    yield str(request.param)
+    if before is None:
+        del os.environ["TZ"]
+    else:
+        os.environ["TZ"] = before
+    time.tzset()
+
+
+async def test_zones_change_nothing(zone: str, database: Database, writer: Writer, door: Door) -> None:
+    """M073: neither the process's zone nor the database's shows in answers, filters or conflicts."""
+    conn = await asyncpg.connect(database.dsn)
+    await conn.execute(f"ALTER DATABASE \"{database.name}\" SET timezone TO 'Pacific/Chatham'")
+    await conn.execute("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE usename = 'pamspec_query'")
+    await conn.close()
+    first = await writer.create("old", object_id="obj:x", observed_at="2026-03-01T09:00:00+05:30")
+    second = await writer.change("update", first, canonical_content="new", provenance=PROVENANCE)
+    envelope = (await door.ok("read", scope_id=SCOPE, object_id="obj:x"))["envelope"]
+    assert envelope == second["envelope"]
+    assert envelope["observed_at"] == "2026-03-01T03:30:00.000000Z"
+    assert envelope["recorded_at"].endswith("Z")
+    for text in ("2026-03-01T03:30:00Z", "2026-02-28T19:30:00-08:00"):
+        where = {"field": "observed_at", "op": "eq", "value": text}
+        found = await door.ok("query", scope_id=SCOPE, query={"kind": "structured", "trust": "all", "where": where})
+        assert len(found["items"]) == 1
+    past = await door.ok(
+        "read", scope_id=SCOPE, object_id="obj:x", as_of={"recorded_at": first["envelope"]["recorded_at"]}
+    )
+    assert past["envelope"] == first["envelope"]
