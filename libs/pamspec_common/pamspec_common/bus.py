@@ -41,7 +41,7 @@ async def connect(
 
     seed = settings.nats_nkey_seed
     return await nats.connect(
-        settings.nats_url,
+        settings.nats_url.split(","),
         name=f"pamspec-{name}",
         nkeys_seed_str=seed.get_secret_value() if seed else None,
         max_reconnect_attempts=-1,

@@ -29,6 +29,7 @@ class CommonSettings(BaseSettings):
     lock_timeout_ms: int = Field(default=2000, ge=1)
     """How long a command may wait for the lock of a scope."""
     nats_url: str = "nats://127.0.0.1:4222"
+    """The bus; several servers of a cluster are separated by commas."""
     nats_nkey_seed: SecretStr | None = None
     """The nkey seed as which services log in (account SVC)."""
     partitions: int = Field(default=1, ge=1, le=1024)
