@@ -106,7 +106,7 @@ class Writer:
         """The body of an answer that must be a success."""
         answer = await self.call(operation, document, key=key, by=by)
         assert answer.status < 300, answer.body
-        body: Document = orjson.loads(answer.body)
+        body: Document = json.loads(answer.body)
         return body
 
     async def refused(
@@ -254,7 +254,7 @@ async def stopped(writer: Writer) -> None:
 
 def check_answer(operation: str, answer: Answer) -> None:
     """An answer keeps its contract: an error the envelope of errors, a success the operation's schema."""
-    document = orjson.loads(answer.body)
+    document = json.loads(answer.body)
     if answer.status >= 400:
         contracts.check("error", document)
         code = contracts.errors()[document["error"]["code"]]

@@ -6,7 +6,7 @@ import logging
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-import orjson
+import msgspec
 
 from pamspec_common import ids, telemetry
 from pamspec_common.calls import Answer, Call, Operations, refusal
@@ -43,11 +43,25 @@ def _count(operation: str, answer: Answer) -> None:
         _log.info("version conflict", extra={"action": "version_conflict", "operation": operation, "count": conflicts})
 
 
+class _Failure(msgspec.Struct):
+    code: str
+
+
+class _Result(msgspec.Struct):
+    error: _Failure | None = None
+
+
+class _Results(msgspec.Struct):
+    results: list[_Result]
+
+
 def _codes(answer: Answer) -> list[str]:
-    """The error codes of an answer, or of a batch's results."""
-    document = orjson.loads(answer.body)
-    results = [document] if answer.status >= 400 else document["results"]
-    return [result["error"]["code"] for result in results if "error" in result]
+    """The error codes of an answer, or of a batch's results; content in it is passed over unread."""
+    if answer.status >= 400:
+        results = [msgspec.json.decode(answer.body, type=_Result)]
+    else:
+        results = msgspec.json.decode(answer.body, type=_Results).results
+    return [result.error.code for result in results if result.error is not None]
 
 
 class Writes:

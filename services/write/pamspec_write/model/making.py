@@ -61,7 +61,7 @@ class Making:
         run = command.request.evaluation_run_id
         if run is not None:
             refs = draft.provenance.get("evidence_refs", [])
-            draft.provenance["evidence_refs"] = [*refs, f"evaluation-run:{run}"]
+            draft.provenance["evidence_refs"] = list(dict.fromkeys([*refs, f"evaluation-run:{run}"]))
         draft.private["provenance"] = draft.provenance
         if command.actor.display_name is not None or command.actor.attestation is not None:
             draft.private["actor"] = draft.provenance["actor"]
@@ -161,12 +161,17 @@ def following(head: Head, command: Command) -> Draft:
         content=head.content,
         projection=carried_projection(head.content),
         provenance={},
-        private={**carried, **({} if command.integrity is None else {"integrity": command.integrity})},
+        private={**carried, **integrity_of(command)},
         extra=extra_of(command, stored),
         previous=head,
         actor=command.actor,
         operation_hash=command.operation_hash,
     )
+
+
+def integrity_of(command: Command) -> Document:
+    """The client's own statement about its object, kept as sent and erasable."""
+    return {} if command.integrity is None else {"integrity": command.integrity}
 
 
 def extra_of(command: Command, stored: Document) -> Document:
