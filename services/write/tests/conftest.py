@@ -37,9 +37,12 @@ async def writer(database: Database, write_bus: NatsAddress) -> AsyncIterator[Wr
 
 @pytest_asyncio.fixture(loop_scope="session")
 async def writers(database: Database, write_bus: NatsAddress) -> AsyncIterator[tuple[Writer, Writer]]:
-    """Two write services on one database: what two processes are to each other."""
-    first = await started(database, write_settings(database, write_bus))
-    second = await started(database, write_settings(database, write_bus))
+    """Two write services on one database: what two processes are to each other.
+
+    They wait for locks longer than by default, so that a busy machine shows no refusal that the test did not ask for.
+    """
+    first = await started(database, write_settings(database, write_bus, lock_timeout_ms=8000))
+    second = await started(database, write_settings(database, write_bus, lock_timeout_ms=8000))
     second.scope = first.scope
     yield first, second
     await stopped(first)
