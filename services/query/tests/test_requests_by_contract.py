@@ -149,7 +149,6 @@ BEYOND = (
     "names its basis",
     "belong to the kind",
     "belongs to the kind",
-    "min_sequence lies beyond",
     "is one of",
     "names two record positions",
     "names two things",

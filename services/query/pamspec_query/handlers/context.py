@@ -58,7 +58,11 @@ class Context:
     async def moment(
         self, request: Scoped, narrowing: Sequence[str] = ()
     ) -> AsyncIterator[tuple[Connection, int, Head]]:
-        """A snapshot of the request's scope at or beyond its floor: the connection, the scope's key and its head."""
+        """A snapshot of the request's scope at or beyond its floor: the connection, the scope's key and its head.
+
+        The floor says how far the store must be. A cursor or as_of then names its own position, which may lie below:
+        a session that sends its floor with every call can still page and look back.
+        """
         scope_key = await self.scope_key(request.scope_id)
         floor = request.min_sequence
         if floor is not None:

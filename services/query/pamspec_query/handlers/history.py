@@ -10,7 +10,7 @@ from pamspec_query.documents import InspectHistory
 from pamspec_query.handlers.context import RESTRICTED_EVENTS, Context, check_cursor, refuse_grant
 from pamspec_query.model.cursors import Cursor
 from pamspec_query.model.plan import DEFAULT_LIMIT
-from pamspec_query.model.positions import check_floor, check_reached, headers
+from pamspec_query.model.positions import check_reached, headers
 from pamspec_query.queries.heads import object_exists
 from pamspec_query.queries.history import Entry, Wanted, entries
 
@@ -32,7 +32,6 @@ async def inspect_history(context: Context, request: InspectHistory) -> Answer:
         if cursor is not None:
             check_cursor(cursor, head)
             after, until = _place(cursor)
-        check_floor(until, request.min_sequence, "the cursor")
         if subject_id is not None and not await object_exists(conn, scope_key, subject_id, kind):
             raise ObjectNotFound
         end = until if request.to_sequence is None else min(until, request.to_sequence)

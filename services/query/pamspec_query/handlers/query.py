@@ -12,7 +12,7 @@ from pamspec_query.handlers.context import Context, check_cursor, refuse_grant
 from pamspec_query.model import ordering
 from pamspec_query.model.cursors import Cursor
 from pamspec_query.model.plan import Plan, plan
-from pamspec_query.model.positions import Head, check_floor, check_reached, headers
+from pamspec_query.model.positions import Head, check_reached, headers
 from pamspec_query.model.states import HINT
 from pamspec_query.queries.heads import position_at
 from pamspec_query.queries.search import At, Item, fetch_page, matches_without_default
@@ -29,7 +29,6 @@ async def query(context: Context, request: Query) -> Answer:
     cursor = None if text is None else context.read_cursor(text)
     async with context.moment(request, wanted.narrowing()) as (conn, scope_key, head):
         at = await _where(conn, scope_key, head, wanted, cursor)
-        check_floor(at.position, request.min_sequence, "the cursor or as_of")
         page = await fetch_page(conn, scope_key, wanted, at, context.store.settings.page_bytes)
         hint = (
             not page.items

@@ -19,7 +19,7 @@ from pamspec_common.errors import (
 from pamspec_query.documents import Read
 from pamspec_query.handlers.context import Context, refuse_grant
 from pamspec_query.model.plan import check_as_of, check_fields
-from pamspec_query.model.positions import Head, check_epoch, check_floor, check_reached, etag, headers
+from pamspec_query.model.positions import Head, check_epoch, check_reached, etag, headers
 from pamspec_query.queries import heads
 from pamspec_query.queries.heads import HeadRow, Stored
 
@@ -70,7 +70,6 @@ async def _read_past(context: Context, request: Read, subject_id: str, kind: byt
             position = as_of.ledger_sequence
         elif as_of.recorded_at is not None:
             position = await heads.position_at(conn, scope_key, as_of.recorded_at, head.last_seq)
-        check_floor(position, request.min_sequence, "as_of")
         if request.version_id is not None:
             found = await heads.version(conn, scope_key, subject_id, kind, request.version_id)
         else:

@@ -62,15 +62,6 @@ def stale(head: Head, min_sequence: int) -> ServiceUnavailable:
     )
 
 
-def check_floor(position: int, min_sequence: int | None, what: str) -> None:
-    """Raise InvalidRequest where a past position was asked for below the version floor."""
-    if min_sequence is not None and position < min_sequence:
-        raise InvalidRequest(
-            f"min_sequence lies beyond the position that {what} reads; leave one of them out.",
-            details={"field": "min_sequence", "position": position},
-        )
-
-
 def etag(version_id: str, *, erased: bool) -> str:
     """The entity tag of a version: it changes when the version is erased, and never otherwise."""
     return '"' + hashlib.sha256(f"{version_id}\0{int(erased)}".encode()).hexdigest()[:32] + '"'
