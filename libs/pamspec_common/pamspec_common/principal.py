@@ -1,7 +1,8 @@
 """Principals: who calls, and the short-lived signed form in which services pass that on.
 
 Invariant: a service trusts a principal only from a token that it verified itself: HMAC-SHA256 under a named key, an
-audience, at most 60 seconds old. Verified tokens are cached by their text until they expire.
+audience, at most 60 seconds old. Verified tokens are cached by their text until they expire. A clock that jumps, in
+whichever direction, costs a new signature and no caller its access.
 """
 
 from __future__ import annotations
@@ -14,10 +15,11 @@ from collections.abc import Callable, Mapping
 
 import msgspec
 
-from pamspec_common.errors import Unauthenticated
+from pamspec_common.errors import ServiceUnavailable, Unauthenticated
 
 TOKEN_LIFETIME_S = 60
 _MINT_AGAIN_S = 30
+_SKEW_S = 5
 _CACHE_LIMIT = 10_000
 
 RIGHT_ASSERT_ACTOR = "assert_actor"
@@ -63,14 +65,14 @@ class TokenSigner:
         """A token for a principal, valid for at least 30 and at most 60 seconds."""
         now = self._clock()
         held = self._minted.get(principal)
-        if held is not None and held[0] > now:
+        if held is not None and 0 <= now - held[0] < _MINT_AGAIN_S:
             return held[1]
         claims = _encoder.encode(_Claims(self._audience, now + TOKEN_LIFETIME_S, principal))
         body = base64.urlsafe_b64encode(claims).decode()
         token = f"{self._kid}.{body}.{_mac(self._key, self._kid, body)}"
         if len(self._minted) >= _CACHE_LIMIT:
             self._minted.clear()
-        self._minted[principal] = (now + _MINT_AGAIN_S, token)
+        self._minted[principal] = (now, token)
         return token
 
 
@@ -84,19 +86,19 @@ class TokenVerifier:
         self._verified: dict[str, tuple[float, Principal]] = {}
 
     def verify(self, token: str | None) -> Principal:
-        """The principal of a token; Unauthenticated when it is missing, foreign, forged or too old."""
+        """The principal of a token; Unauthenticated when it is missing, foreign or forged.
+
+        ServiceUnavailable when it is too old, or from the future: that tells of our clocks and not of the caller.
+        """
         if not token:
             raise Unauthenticated("This service answers only to a signed principal; call it through the gateway.")
         now = self._clock()
         held = self._verified.get(token)
         if held is not None:
-            if held[0] > now:
-                return held[1]
-            del self._verified[token]
-            raise Unauthenticated("The signed principal has expired; call again through the gateway.")
+            _check_age(held[0], now)
+            return held[1]
         claims = self._claims(token)
-        if claims.expires <= now or claims.expires > now + TOKEN_LIFETIME_S + 5:
-            raise Unauthenticated("The signed principal has expired; call again through the gateway.")
+        _check_age(claims.expires, now)
         if len(self._verified) >= _CACHE_LIMIT:
             self._verified.clear()
         self._verified[token] = (claims.expires, claims.principal)
@@ -116,6 +118,13 @@ class TokenVerifier:
         if claims.audience != self._audience:
             raise forged
         return claims
+
+
+def _check_age(expires: float, now: float) -> None:
+    if not now < expires <= now + TOKEN_LIFETIME_S + _SKEW_S:
+        raise ServiceUnavailable(
+            "The signed principal is not of the last minute; try again. If it stays so the operator compares the clocks."
+        )
 
 
 def _mac(key: bytes, kid: str, body: str) -> str:

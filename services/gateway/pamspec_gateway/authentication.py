@@ -1,7 +1,7 @@
 """Who calls: from a credential in the request to a signed principal.
 
 Invariant: a caller that was identified is remembered no longer than its authenticator allows, and never longer than the
-signed principal is valid.
+signed principal is valid, whatever the clock of the machine does meanwhile.
 """
 
 from __future__ import annotations
@@ -42,6 +42,8 @@ class Admission(NamedTuple):
     """What the door needs of an admitted caller."""
 
     until: float
+    signed_at: float
+    """By the clock of the machine, on which services judge the age of the token."""
     token: str
     principal: Principal
 
@@ -49,14 +51,23 @@ class Admission(NamedTuple):
 class Guard:
     """Admits callers by the headers Authorization (Bearer) and X-API-Key, remembering them by the header's bytes."""
 
-    def __init__(self, authenticators: Sequence[Authenticator], signer: TokenSigner, clock: Clock = time.monotonic):
+    def __init__(
+        self,
+        authenticators: Sequence[Authenticator],
+        signer: TokenSigner,
+        clock: Clock = time.monotonic,
+        wall: Clock = time.time,
+    ) -> None:
         self._authenticators, self._signer, self._clock = tuple(authenticators), signer, clock
+        self._wall = wall
         self._admitted: Remembered[Admission] = Remembered(_ADMITTED)
 
     def remembered(self, header: bytes | None) -> Admission | None:
         """The admission of a caller that was identified a moment ago, by the bytes of its Authorization header."""
         held = self._admitted.get(header) if header is not None else None
-        return held if held is not None and held.until > self._clock() else None
+        if held is None or held.until <= self._clock() or not 0 <= self._wall() - held.signed_at <= _MAX_LIFETIME_S:
+            return None
+        return held
 
     async def admit(self, headers: Mapping[bytes, bytes], address: str) -> Admission:
         """The caller of a request; Unauthenticated without valid credentials."""
@@ -72,6 +83,7 @@ class Guard:
         identity = await self._identify(_credential(header), address)
         admission = Admission(
             self._clock() + min(identity.lifetime_s, _MAX_LIFETIME_S),
+            self._wall(),
             self._signer.sign(identity.principal),
             identity.principal,
         )

@@ -12,9 +12,11 @@ from pamspec_common.errors import ServiceUnavailable, Unauthenticated
 from pamspec_common.keys import is_key, new_key
 from pamspec_common.peers import LocalPeer
 from pamspec_common.postgres import create_pool
+from pamspec_common.principal import Principal, TokenSigner
 from pamspec_common.server import serving
 from pamspec_gateway.api_keys import ApiKeys, Guesses
 from pamspec_gateway.app import build
+from pamspec_gateway.authentication import Guard, Identity
 from services.gateway.tests.behind import (
     PEPPER,
     Behind,
@@ -168,6 +170,25 @@ async def test_a_wrong_key_is_remembered(database: Database) -> None:
     await insert_key(database.dsn, key)
     clock.now += 3
     assert (await keys.identify(key, "a")).principal.actor_id == "agent:a"
+
+
+@pytest.mark.parametrize("jump_s", [3600, -3600])
+async def test_a_remembered_caller_is_signed_anew_after_the_machine_s_clock_has_jumped(jump_s: int) -> None:
+    class Known:
+        def accepts(self, credential: str) -> bool:
+            return True
+
+        async def identify(self, credential: str, address: str) -> Identity:
+            return Identity(Principal("tenant:a", "agent:a", "agent"), 25.0)
+
+    steady, wall = Clock(), Clock()
+    guard = Guard([Known()], TokenSigner("k1", b"k" * 32, clock=wall), steady, wall)
+    headers = {b"authorization": b"Bearer key"}
+    first = await guard.admit(headers, "a")
+    assert guard.remembered(headers[b"authorization"]) is first
+    wall.now += jump_s
+    assert guard.remembered(headers[b"authorization"]) is None
+    assert (await guard.admit(headers, "a")).token != first.token
 
 
 async def test_the_role_of_the_gateway_sees_keys_only_through_the_view(database: Database) -> None:
