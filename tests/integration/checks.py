@@ -11,7 +11,7 @@ from pamspec_cli import development
 from pamspec_common import ids, ledger, streams, strict_json
 from pamspec_common.bus import HEADER_EVENT_ID
 from pamspec_common.calls import Call
-from pamspec_common.peers import RemotePeer, peer_session
+from pamspec_common.peers import RemotePeer
 from pamspec_common.principal import Principal, TokenSigner
 from tests.integration.harness import Fleet, until
 
@@ -118,10 +118,9 @@ async def verified(fleet: Fleet, scopes: list[str]) -> None:
     principal = Principal(development.TENANT_ID, development.ACTOR_ID, development.ACTOR_KIND, rights)
     kid, key = next(iter(fleet.deployment.token_keys.items()))
     token = TokenSigner(kid, key.encode()).sign(principal)
-    async with peer_session() as session:
-        query = RemotePeer(session, fleet["query"].url)
-        bodies = [strict_json.dumps({"scope_id": scope_id}) for scope_id in scopes]
-        answers = await asyncio.gather(*(query.call(Call("verify_ledger", token, body)) for body in bodies))
+    query = RemotePeer(fleet.peers, fleet["query"].url)
+    bodies = [strict_json.dumps({"scope_id": scope_id}) for scope_id in scopes]
+    answers = await asyncio.gather(*(query.call(Call("verify_ledger", token, body)) for body in bodies))
     for scope_id, answer in zip(scopes, answers, strict=True):
         document = strict_json.parse(answer.body)
         assert answer.status == 200, document

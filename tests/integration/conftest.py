@@ -6,7 +6,7 @@ import pytest
 import pytest_asyncio
 
 from tests.integration.checks import whole
-from tests.integration.harness import SECOND_DOOR, Fleet, deployed
+from tests.integration.harness import SECOND_DOOR, Fleet, deployed, start_all
 
 SCALED = {
     "PAMSPEC_LOG_LEVEL": "INFO",
@@ -31,8 +31,8 @@ async def shared_fleet() -> AsyncIterator[Fleet]:
     """
     async with deployed(SCALED) as fleet:
         fleets.append(fleet)
-        await fleet.start("write", "write-2")
-        await fleet.start("gateway", SECOND_DOOR, {"PAMSPEC_WRITE_URL": fleet["write-2"].url})
+        write = fleet.add("write", "write-2")
+        await start_all([write, fleet.add("gateway", SECOND_DOOR, {"PAMSPEC_WRITE_URL": write.url})])
         yield fleet
         fleets.remove(fleet)
         await whole(fleet)

@@ -8,7 +8,7 @@ import os
 import shutil
 import signal
 import tempfile
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -29,6 +29,7 @@ from pamspec_cli.servers.process import ServerProcess, free_port
 from pamspec_cli.servers.valkey import EmbeddedValkey
 from pamspec_cli.stack import DATABASE, servers
 from pamspec_client import AsyncClient, NatsLogin, RetryPolicy
+from pamspec_common.peers import peer_session
 
 STOP_SECONDS = 20.0
 SECOND_DOOR = "gateway-2"
@@ -48,6 +49,8 @@ class Fleet:
     nats: EmbeddedNats
     key: development.DevelopmentKey
     variables: Mapping[str, str]
+    peers: aiohttp.ClientSession
+    """For calls over the internal doors of services."""
     services: dict[str, ServiceProcess] = field(default_factory=dict)
     clients: list[AsyncClient] = field(default_factory=list)
 
@@ -76,18 +79,16 @@ class Fleet:
         self.clients.append(client)
         return client
 
-    async def start(self, name: str, instance: str | None = None, variables: Mapping[str, str] | None = None) -> None:
-        """Start a service, or a further instance of it on a port of its own; ready to answer at the return."""
-        label = instance or name
-        if label not in self.services:
-            own = dict(self.variables) | ({"PAMSPEC_PORT": str(free_port())} if label != name else {})
-            service = ServiceProcess(
-                name, self.data, self.deployment, instance=instance, variables=own | dict(variables or {})
-            )
-            # A process under SIGSTOP would not end by a milder signal if the tests were killed.
-            service.process.death_signal = signal.SIGKILL
-            self.services[label] = service
-        await self.services[label].start()
+    def add(self, name: str, instance: str | None = None, variables: Mapping[str, str] | None = None) -> ServiceProcess:
+        """A service that can be started, or a further instance of it on a port of its own."""
+        own = dict(self.variables) | ({"PAMSPEC_PORT": str(free_port())} if instance else {})
+        service = ServiceProcess(
+            name, self.data, self.deployment, instance=instance, variables=own | dict(variables or {})
+        )
+        # A process under SIGSTOP would not end by a milder signal if the tests were killed.
+        service.process.death_signal = signal.SIGKILL
+        self.services[service.instance] = service
+        return service
 
     def kill(self, instance: str) -> None:
         """SIGKILL: as a crash."""
@@ -106,15 +107,15 @@ class Fleet:
             return await self.services[instance].process.wait()
 
     @asynccontextmanager
-    async def extra(
-        self, name: str, instance: str, variables: Mapping[str, str] | None = None
-    ) -> AsyncIterator[ServiceProcess]:
-        """A further instance for a while; it has ended afterwards."""
-        await self.start(name, instance, variables)
+    async def extra(self, *services: ServiceProcess) -> AsyncIterator[None]:
+        """Further instances for a while; they have ended afterwards."""
         try:
-            yield self.services[instance]
+            await start_all(services)
+            yield
         finally:
-            await self._end(self.services.pop(instance))
+            for service in services:
+                del self.services[service.instance]
+            await asyncio.gather(*(self._end(service) for service in services))
 
     async def restart_nats(self, *, pause_s: float = 0.0) -> None:
         """SIGKILL of nats-server, and a new one on its address and store."""
@@ -230,12 +231,11 @@ async def deployed(variables: Mapping[str, str] | None = None) -> AsyncIterator[
             deployment = Deployment.of(data, addresses, None)
             key = development.chosen_key(data)
             await development.ensure_principal(addresses.database_url, deployment.key_pepper.encode(), key)
-            fleet = Fleet(directory, data, deployment, postgres, bus, key, dict(variables or {}))
+            peers = await stack.enter_async_context(peer_session())
+            fleet = Fleet(directory, data, deployment, postgres, bus, key, dict(variables or {}), peers)
             stack.push_async_callback(fleet.close)
             try:
-                async with asyncio.TaskGroup() as group:
-                    for name in SERVICES:
-                        group.create_task(fleet.start(name))
+                await start_all([fleet.add(name) for name in SERVICES])
                 await fleet.ready()
             except BaseException as error:
                 error.add_note("\n".join(f"--- {label}\n{text}" for label, text in fleet.logs().items()))
@@ -243,6 +243,13 @@ async def deployed(variables: Mapping[str, str] | None = None) -> AsyncIterator[
             yield fleet
     finally:
         shutil.rmtree(directory)
+
+
+async def start_all(services: Iterable[ServiceProcess]) -> None:
+    """Returns when all of them answer."""
+    async with asyncio.TaskGroup() as group:
+        for service in services:
+            group.create_task(service.start())
 
 
 async def until(

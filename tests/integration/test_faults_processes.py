@@ -2,6 +2,7 @@
 
 import asyncio
 import signal
+from contextlib import AsyncExitStack
 
 import aiohttp
 import pytest
@@ -25,7 +26,7 @@ async def owner(fleet: Fleet) -> str:
 async def test_a_relay_stopped_in_mid_batch_wakes_after_another_took_over(fleet: Fleet) -> None:
     """M078, B10: twice, so that both relays are once the sleeper."""
     settings = {"PAMSPEC_RELAY_BATCH_MESSAGES": "50"}
-    async with fleet.extra("relay", "relay-a", settings), fleet.extra("relay", "relay-b", settings):
+    async with fleet.extra(*(fleet.add("relay", name, settings) for name in ("relay-a", "relay-b"))):
         await fleet.terminate("relay")
         client = fleet.client()
         (scope_id,) = await make_scopes(client, "sleeper", 1)
@@ -58,13 +59,12 @@ async def test_a_relay_stopped_in_mid_batch_wakes_after_another_took_over(fleet:
         await fleet["relay"].start()
 
 
-async def test_a_replica_of_write_comes_and_goes_during_load(fleet: Fleet) -> None:
-    """B14: from two to three, each with its own door, and back; no follower misses an event."""
-    async with (
-        ordeal(fleet, "scaled", gateways=["gateway", SECOND_DOOR]) as load,
-        fleet.extra("write", "write-3") as third,
-        fleet.extra("gateway", "gateway-3", {"PAMSPEC_WRITE_URL": third.url}),
-    ):
+async def test_a_third_replica_of_write_joins_during_load(fleet: Fleet) -> None:
+    """B14: from two to three, each with its own door; no follower misses an event."""
+    async with AsyncExitStack() as stack, ordeal(fleet, "scaled", gateways=["gateway", SECOND_DOOR]) as load:
+        third = fleet.add("write", "write-3")
+        door = fleet.add("gateway", "gateway-3", {"PAMSPEC_WRITE_URL": third.url})
+        await stack.enter_async_context(fleet.extra(third, door))
         load.clients.append(fleet.client("gateway-3"))
         await load.more(200)
 
@@ -133,7 +133,7 @@ async def test_sigterm_under_load_loses_nothing_and_channels_get_their_end(fleet
 
 
 async def test_a_relay_ended_in_order_hands_over_at_once(fleet: Fleet) -> None:
-    async with fleet.extra("relay", "relay-2"), ordeal(fleet, "handed-over") as load:
+    async with fleet.extra(fleet.add("relay", "relay-2")), ordeal(fleet, "handed-over") as load:
         assert await fleet.terminate("relay") == 0
         began = asyncio.get_running_loop().time()
         before = await relayed(fleet)
@@ -154,10 +154,10 @@ async def relayed(fleet: Fleet) -> int:
 
 async def test_a_killed_subscription_process_is_replaced_by_its_neighbour(fleet: Fleet) -> None:
     """Leases of NATS channels move within their time; followers over HTTP go on at the other door."""
-    async with fleet.extra("subscription", "subscription-2") as second:
-        door = {"PAMSPEC_SUBSCRIPTION_URL": second.url}
-        async with fleet.extra("gateway", "gateway-2", door), ordeal(fleet, "neighbour") as load:
-            fleet.kill("subscription")
-            await load.more(600)
-            await fleet["subscription"].start()
-            await load.more(50)
+    second = fleet.add("subscription", "subscription-2")
+    door = fleet.add("gateway", "gateway-3", {"PAMSPEC_SUBSCRIPTION_URL": second.url})
+    async with fleet.extra(second, door), ordeal(fleet, "neighbour", gateways=["gateway-3", "gateway"]) as load:
+        fleet.kill("subscription")
+        await load.more(600)
+        await fleet["subscription"].start()
+        await load.more(50)
