@@ -123,7 +123,7 @@ class TokenVerifier:
 def _check_age(expires: float, now: float) -> None:
     if not now < expires <= now + TOKEN_LIFETIME_S + _SKEW_S:
         raise ServiceUnavailable(
-            "The signed principal is not of the last minute; try again. If it stays so the operator compares the clocks."
+            "The signed principal is not of the last minute; try again, and compare the clocks if that stays so."
         )
 
 
