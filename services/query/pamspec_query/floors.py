@@ -9,7 +9,8 @@ from __future__ import annotations
 import asyncio
 
 from pamspec_common.errors import PamspecError, ScopeNotFound
-from pamspec_common.postgres import Pool, connection, scoped
+from pamspec_common.postgres import Pool, scoped
+from pamspec_query.connections import lent
 from pamspec_query.model.positions import Head, check_epoch, stale
 from pamspec_query.queries.heads import scope_heads
 
@@ -53,7 +54,7 @@ class Floors:
             await asyncio.gather(self._watch, return_exceptions=True)
 
     async def _look(self, scope_key: int) -> Head:
-        async with connection(self._pool, self._wait_ms) as conn, scoped(conn, [scope_key], read_only=True):
+        async with lent(self._pool, self._wait_ms) as conn, scoped(conn, [scope_key], read_only=True):
             found = (await scope_heads(conn, [scope_key])).get(scope_key)
         if found is None:
             raise ScopeNotFound
@@ -76,7 +77,7 @@ class Floors:
 
     async def _round(self) -> None:
         keys = sorted({key for key, _ in self._waiting.values()})
-        async with connection(self._pool, self._wait_ms) as conn, scoped(conn, keys, read_only=True):
+        async with lent(self._pool, self._wait_ms) as conn, scoped(conn, keys, read_only=True):
             found = await scope_heads(conn, keys)
         for future, (key, sequence) in list(self._waiting.items()):
             head = found.get(key)

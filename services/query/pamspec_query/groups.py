@@ -12,7 +12,8 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from pamspec_common.errors import PamspecError, ServiceUnavailable
-from pamspec_common.postgres import Pool, connection
+from pamspec_common.postgres import Pool
+from pamspec_query.connections import lent
 from pamspec_query.queries.heads import HeadRow, read_heads
 
 MAX_GROUP = 256
@@ -56,7 +57,7 @@ class GroupReader:
         group: list[_Waiting] = []
         serving = True
         try:
-            async with connection(self._pool, self._wait_ms) as conn:
+            async with lent(self._pool, self._wait_ms) as conn:
                 while self._waiting:
                     group = [self._waiting.popleft() for _ in range(min(len(self._waiting), MAX_GROUP))]
                     keys = [one.scope_key for one in group]

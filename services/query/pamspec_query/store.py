@@ -15,6 +15,7 @@ import asyncpg
 
 from pamspec_common.errors import InvalidRequest, ScopeNotFound, ServiceUnavailable
 from pamspec_common.postgres import Connection, Pool, connection
+from pamspec_query.connections import lent
 from pamspec_query.floors import Floors
 from pamspec_query.groups import GroupReader
 from pamspec_query.queries import heads
@@ -47,7 +48,7 @@ class Store:
     @asynccontextmanager
     async def plain(self) -> AsyncIterator[Connection]:
         """A connection without any scope in sight, for look-ups by tenant."""
-        async with self._place(), connection(self._pool, self.settings.pool_wait_ms) as conn:
+        async with self._place(), lent(self._pool, self.settings.pool_wait_ms) as conn:
             yield conn
 
     async def scope_key(self, tenant_id: str, scope_id: str) -> int:
@@ -86,7 +87,7 @@ class Store:
     @asynccontextmanager
     async def stream(self, scope_key: int) -> AsyncIterator[Connection]:
         """A connection that sees one scope, always as it is at the moment of each statement, for long scans."""
-        async with self._place(), connection(self._pool, self.settings.pool_wait_ms) as conn:
+        async with self._place(), lent(self._pool, self.settings.pool_wait_ms) as conn:
             await conn.execute(f"SET pamspec.scope_keys = '{{{scope_key:d}}}'")
             yield conn
 

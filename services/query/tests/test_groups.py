@@ -161,6 +161,41 @@ async def test_slow_queries_leave_room_for_reads(seeding: Conn, database: Databa
         assert await small.ok("query", **query)
 
 
+async def test_who_stops_waiting_leaves_nothing_behind(seeding: Conn, database: Database, door: Door) -> None:
+    """Calls that are cancelled in mid-flight give their places and connections back."""
+    scope = Scope("workspace:a")
+    scope.put("obj:x", 1)
+    await scope.flush(seeding)
+    read: dict[str, Any] = {"scope_id": "workspace:a", "object_id": "obj:x"}
+    query: dict[str, Any] = {"scope_id": "workspace:a", "query": {"kind": "structured"}}
+    async with limited(database, door.principal, pool_size=4, read_connections=1, pool_wait_ms=500) as small:
+        assert await small.ok("read", **read)
+        for _ in range(3):
+            async with locked(database, "version_span"), locked(database, "version"):
+                calls = [asyncio.create_task(small("query", **query)) for _ in range(4)]
+                calls += [asyncio.create_task(small("read", **read)) for _ in range(4)]
+                calls += [asyncio.create_task(small("read", **read, min_sequence=9, wait_ms=9000)) for _ in range(2)]
+                await until_blocked(seeding, 3)
+                for call in calls:
+                    call.cancel()
+                await asyncio.gather(*calls, return_exceptions=True)
+        answers = await asyncio.gather(*(small.ok("query", **query) for _ in range(8)))
+        assert len(answers) == 8
+        assert await small.ok("read", **read)
+
+
+async def test_a_read_that_takes_too_long_may_be_tried_again(seeding: Conn, database: Database, door: Door) -> None:
+    scope = Scope("workspace:a")
+    scope.put("obj:x", 1)
+    await scope.flush(seeding)
+    async with limited(database, door.principal, statement_timeout_ms=100) as strict:
+        assert await strict.ok("read", scope_id="workspace:a", object_id="obj:x")
+        async with locked(database, "version"):
+            error = await strict.refused("read", scope_id="workspace:a", object_id="obj:x")
+        assert error["code"] == "service_unavailable"
+        assert await strict.ok("read", scope_id="workspace:a", object_id="obj:x")
+
+
 async def test_without_a_store_every_operation_refuses(database: Database, door: Door) -> None:
     unreachable = Database(database.name, database.dsn, {"pamspec_query": "postgresql://pamspec_query@127.0.0.1:1/x"})
     async with limited(unreachable, door.principal, pool_wait_ms=300) as lost:

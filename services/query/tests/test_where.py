@@ -211,3 +211,56 @@ async def test_pointers_mean_what_rfc_6901_says(seeding: Conn, door: Door) -> No
         other = {"not": [eq(f"content:/v/{token}", "first")]}
         assert await names(door, {"where": other}) == ["scalar", "list"]
     assert await names(door, {"where": eq("content:", "first")}) == ["scalar"]
+
+
+NUMBERS_AS_WRITTEN = [
+    *(
+        "0e99999",
+        "-0e9999",
+        "0e999999999",
+        "1e-9999",
+        "1e-99999999999",
+        "-0.0",
+        "1e308",
+        "5e-324",
+        "1E+5",
+        "0.1e1",
+        "1e400",
+    ),
+    *("9" * 1000, "-" + "9" * 1000, "9" * 1001, "0." + "1" * 400, "1e-0400"),
+]
+ODD_TEXTS = [
+    "",
+    " ",
+    "\\",
+    "'",
+    '"',
+    "$1",
+    "%s",
+    "{}",
+    "\u2028",
+    "\ufffe",
+    "\U0001f600",
+    "e\u0301",
+    "\x7f",
+    "a" * 100_000,
+]
+
+
+async def test_odd_values_are_answered_or_refused(seeding: Conn, door: Door) -> None:
+    """M064, M068: whatever the number's token or the text, never an internal error."""
+    scope = Scope(SCOPE)
+    for index, text in enumerate(ODD_TEXTS):
+        scope.put(f"obj:{index}", {"v": text, text: 1})
+    await scope.flush(seeding)
+    for token in NUMBERS_AS_WRITTEN:
+        for op, value in (("eq", token), ("gt", token), ("in", f"[{token}]"), ("contains", token), ("exists", token)):
+            where = f'{{"field":"content:/v","op":"{op}","value":{value}}}'
+            body = f'{{"scope_id":"{SCOPE}","query":{{"kind":"structured","where":{where}}}}}'
+            assert (await door.raw("query", body.encode())).status in (200, 400), where
+    for index, text in enumerate(ODD_TEXTS):
+        assert await names(door, {"where": eq("content:/v", text)}) == [str(index)]
+        pointer = text.replace("~", "~0").replace("/", "~1")
+        assert str(index) in await names(door, {"where": {"field": f"content:/{pointer}", "op": "eq", "value": 1}})
+        for field, op in (("object_id", "contains"), ("actor.display_name", "eq"), ("content:/v", "starts_with")):
+            await names(door, {"where": {"field": field, "op": op, "value": text}})
