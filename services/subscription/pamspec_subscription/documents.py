@@ -15,7 +15,7 @@ import msgspec
 from pamspec_common.errors import AccessDenied, InvalidRequest
 from pamspec_common.ids import Id
 from pamspec_common.strict_json import canonical
-from pamspec_subscription.matching import EVENT_TYPES
+from pamspec_subscription.matching import EVENT_TYPE_SET, EVENT_TYPES
 from pamspec_subscription.model import ACKNOWLEDGED, Delivery
 from pamspec_subscription.predicates import compile_predicate
 
@@ -45,7 +45,6 @@ _STANDARD_TYPES = frozenset(
     )
 )
 _EXTENSION_TYPE = re.compile(r"^(?:[a-z0-9]+(?:\.[a-z0-9-]+)+\.[a-z][a-z0-9-]*\Z|[a-z][a-z0-9+.-]*:)")
-_EVENT_TYPES = frozenset(EVENT_TYPES)
 
 
 class Actor(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
@@ -184,7 +183,7 @@ def check_subscribe(request: Subscribe) -> int | None:
 
 
 def _check_filter(wanted: Filter) -> None:
-    unknown = [name for name in wanted.event_classes or () if name not in _EVENT_TYPES]
+    unknown = [name for name in wanted.event_classes or () if name not in EVENT_TYPE_SET]
     if unknown:
         raise InvalidRequest(f"filter.event_classes: unknown event type; use {', '.join(EVENT_TYPES)}.")
     kind = wanted.object_type

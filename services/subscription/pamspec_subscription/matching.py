@@ -6,7 +6,7 @@ predicate, an object type, an object id or a party rule asks for it.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -39,6 +39,7 @@ EVENT_TYPES = (
     "delegation_revoked",
     "delegation_exercised",
 )
+EVENT_TYPE_SET = frozenset(EVENT_TYPES)
 PARTY_TYPES = frozenset(
     {
         "access_denied",
@@ -125,6 +126,15 @@ class Matcher:
     def exact_by_columns(self) -> bool:
         """Whether the ledger's columns alone decide, so that no row is read in vain."""
         return self._object_id is None and self._object_type is None and self._test is None
+
+    def select(self, entries: Sequence[Entry]) -> list[Entry]:
+        """Those of a page that match; where the columns have decided already, only party events are looked at."""
+        if not self.exact_by_columns:
+            return [entry for entry in entries if self.matches(entry)]
+        if self._types is None and self.viewer.everything:
+            return list(entries)
+        quick = EVENT_TYPE_SET - PARTY_TYPES if self._types is None else self._types - PARTY_TYPES
+        return [entry for entry in entries if entry.event_type in quick or self.matches(entry)]
 
     def matches(self, entry: Entry) -> bool:
         """Whether an entry is to be delivered."""

@@ -38,20 +38,29 @@ async def _events(conn: Connection, subscription: Subscription, matcher: Matcher
     end = min(subscription.head.last_seq, after + SCAN_ROWS)
     acked = frozenset(subscription.acked_ahead)
     events: list[Entry] = []
-    size = 0
-    while after < end:
+    while after < end and len(events) < limit:
         fetch = limit - len(events) if matcher.exact_by_columns else _FETCH_ROWS
         page = await read_page(conn, subscription.scope_key, after, subscription.head, fetch, matcher, end)
-        for entry in page.entries:
-            if not matcher.matches(entry) or entry.sequence in acked:
-                continue
-            size += len(entry.event) + 1
-            if events and size > PAGE_BYTES:
-                return Collected(events, entry.sequence - 1)
-            events.append(entry)
-            if len(events) == limit:
-                return Collected(events, entry.sequence)
+        found = matcher.select(page.entries)
+        if acked:
+            found = [entry for entry in found if entry.sequence not in acked]
         after = page.scanned_to
+        if len(events) + len(found) >= limit:
+            found = found[: limit - len(events)]
+            after = found[-1].sequence
+        events += found
+    return _within_bytes(events, after)
+
+
+def _within_bytes(events: list[Entry], after: int) -> Collected:
+    """The page, or its beginning where it would be larger than PAGE_BYTES."""
+    if sum(len(entry.event) + 1 for entry in events) <= PAGE_BYTES:
+        return Collected(events, after)
+    size = 0
+    for at, entry in enumerate(events):
+        size += len(entry.event) + 1
+        if at and size > PAGE_BYTES:
+            return Collected(events[:at], entry.sequence - 1)
     return Collected(events, after)
 
 
