@@ -58,10 +58,11 @@ def test_the_table_has_a_line_for_each_figure() -> None:
         Figure("a.b", 12345.6, "x/s", 10.0, 1234.56, ">= 1 x floor", True, 0.25),
         Figure("c", 1.5, "s", None, None, "<= 1 s", False),
     ]
-    lines = table.lines(figures)
-    assert len(lines) == 3
-    assert lines[1].split() == ["ok", "a.b", "12,346", "x/s", "10", "1234.56", ">=", "1", "x", "floor", "25%"]
-    assert lines[2].startswith("SHORT")
+    lines = table.lines(table.Results({"fsync": "on", "sync_interval": "always"}, figures))
+    assert len(lines) == 4
+    assert lines[0] == "fsync = on, sync_interval = always"
+    assert lines[2].split() == ["ok", "a.b", "12,346", "x/s", "10", "1234.56", ">=", "1", "x", "floor", "25%"]
+    assert lines[3].startswith("SHORT")
 
 
 class Counted:

@@ -136,11 +136,17 @@ async def test_without_a_service_the_message_says_what_to_do(
     assert "pamspec up" in capsys.readouterr().err
 
 
-async def test_the_demonstration_compares_every_follower(shell: Shell) -> None:
-    found = json.loads(await shell("demo", "--channels", "poll,sse", "--rate", "0", "--json"))
+async def test_the_demonstration_compares_every_follower(
+    shell: Shell, product: Product, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seed = tmp_path / "agent.nk"
+    seed.write_text(product.nats.nkey_seed or "", encoding="ascii")
+    monkeypatch.setenv("PAMSPEC_AGENT_NATS_URL", product.nats.url)
+    monkeypatch.setenv("PAMSPEC_AGENT_SEED_FILE", str(seed))
+    found = json.loads(await shell("demo", "--rate", "0", "--json"))
     assert (found["ok"], found["turns"], found["acknowledged"]) == (True, 40, 40)
     assert {(follower["scope_id"], follower["channel"]) for follower in found["followers"]} == {
-        (conversation.scope_id, channel) for conversation in sample() for channel in ("poll", "sse")
+        (conversation.scope_id, channel) for conversation in sample() for channel in ("poll", "sse", "nats")
     }
     assert all(follower["received"] == 20 and not follower["missing"] for follower in found["followers"])
     again = json.loads(await shell("demo", "--channels", "poll", "--rate", "0", "--json"))

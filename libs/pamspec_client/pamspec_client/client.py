@@ -9,7 +9,7 @@ from typing import Any, Self, Unpack
 
 from pamspec_client import requests as r
 from pamspec_client.documents import FollowChannel
-from pamspec_client.errors import ObjectNotFound
+from pamspec_client.errors import InvalidRequest, ObjectNotFound
 from pamspec_client.follow import Follow
 from pamspec_client.models import (
     BatchOutcome,
@@ -49,7 +49,8 @@ class AsyncClient:
     """A client of one gateway as one principal.
 
     `base_url` and `api_key` default to PAMSPEC_URL and PAMSPEC_API_KEY. With `session=True` reads never go back behind
-    what this client wrote or read before (monotonic reads). Every write carries an operation_id and an idempotency key,
+    what this client wrote or read before (monotonic reads); after a restore of the service the first read of a scope is
+    refused with `position_outdated`. Every write carries an operation_id and an idempotency key,
     minted once per call when they are not given; a retry after a lost answer sends both again and is answered with the
     first outcome, so nothing is carried out twice. `version_conflict` is never retried.
 
@@ -101,23 +102,34 @@ class AsyncClient:
         if operation in _WRITES:
             _name(request)
         scope_id = request.get("scope_id")
-        if self._session and operation in _FLOORED and scope_id is not None:
-            self._add_floor(request, scope_id)
+        floored = self._add_floor(operation, request)
         if "limit" in request or "cursor" in request:
             limit, cursor = request.pop("limit", None), request.pop("cursor", None)
             request["pagination"] = {"limit": limit or PAGE} | ({"cursor": cursor} if cursor else {})
         wait_s = (request.get("wait_ms") or 0) / 1000
         names = Names(operation, request.get("operation_id"), request.get("idempotency_key"))
-        reply = await self._transport.post(f"/v1/{operation}", encode(request), names, wait_s)
+        try:
+            reply = await self._transport.post(f"/v1/{operation}", encode(request), names, wait_s)
+        except InvalidRequest as error:
+            if floored is not None and error.reason == "position_outdated":
+                # A restore ended the epoch of what this session saw: the caller learns of it once, then goes on anew.
+                self._positions.forget(floored)
+            raise
         if scope_id is not None:
             self._positions.note(scope_id, reply)
         return reply
 
-    def _add_floor(self, request: dict[str, Any], scope_id: str) -> None:
+    def _add_floor(self, operation: str, request: dict[str, Any]) -> str | None:
+        """Have a session's read say what it must not fall behind; the scope, where it does."""
+        scope_id = request.get("scope_id")
+        if not self._session or operation not in _FLOORED or not isinstance(scope_id, str):
+            return None
         floor = self._positions.floor(scope_id)
-        if floor is not None and "min_sequence" not in request and "ledger_epoch" not in request:
-            request["ledger_epoch"], request["min_sequence"] = floor
-            request.setdefault("wait_ms", SESSION_WAIT_MS)
+        if floor is None or "min_sequence" in request or "ledger_epoch" in request:
+            return None
+        request["ledger_epoch"], request["min_sequence"] = floor
+        request.setdefault("wait_ms", SESSION_WAIT_MS)
+        return scope_id
 
     async def _typed(self, model: type[D], operation: str, request: Mapping[str, Any]) -> D:
         reply = await self.call(operation, request)

@@ -91,7 +91,10 @@ class Follow:
         return self._cursor
 
     async def aclose(self) -> None:
-        """End the channel and acknowledge what was finished; a second call does nothing."""
+        """End the channel and acknowledge what was finished; a second call does nothing.
+
+        Belongs to the task that iterates; another task cancels that one instead.
+        """
         await self._events.aclose()
 
     async def _deliver(self) -> AsyncGenerator[Event, None]:

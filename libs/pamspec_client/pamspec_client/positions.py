@@ -31,3 +31,7 @@ class Positions:
     def floor(self, scope_id: str) -> tuple[int, int] | None:
         """(ledger_epoch, sequence) below which no answer may be, or None before the first answer."""
         return self._seen.get(scope_id)
+
+    def forget(self, scope_id: str) -> None:
+        """What was seen of a scope counts no longer."""
+        self._seen.pop(scope_id, None)

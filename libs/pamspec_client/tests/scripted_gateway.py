@@ -136,6 +136,8 @@ class ScriptedGateway:
         return web.json_response(self.outcomes[key], status=201, headers=headers)
 
     async def _read(self, document: dict[str, Any]) -> web.Response:
+        if document.get("ledger_epoch", self.epoch) != self.epoch:
+            return outdated(self.epoch, 0)
         return web.json_response(
             {"envelope": outcome(1, {"canonical_content": None})["envelope"]},
             headers={"Pamspec-As-Of-Sequence": str(len(self.ledger)), "Pamspec-Ledger-Epoch": str(self.epoch)},

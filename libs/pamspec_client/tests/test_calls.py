@@ -189,6 +189,18 @@ async def test_reads_of_a_session_carry_the_highest_position_seen(gateway: Scrip
     assert "min_sequence" not in reads[2]
 
 
+async def test_a_session_learns_once_that_a_restore_ended_its_epoch(gateway: ScriptedGateway) -> None:
+    async with AsyncClient(gateway.url, "key", session=True, retry=FAST) as client:
+        await create(client)
+        gateway.epoch = 2
+        with pytest.raises(InvalidRequest) as caught:
+            await client.read(scope_id=SCOPE, object_id="obj:1")
+        assert caught.value.reason == "position_outdated"
+        await client.read(scope_id=SCOPE, object_id="obj:1")
+        await client.read(scope_id=SCOPE, object_id="obj:1")
+    assert gateway.requests[-1][1]["ledger_epoch"] == 2
+
+
 def test_pauses_grow_and_stay_below_their_bound() -> None:
     policy = RetryPolicy(base_s=0.1, cap_s=1.0)
     for tries, bound in [(1, 0.1), (2, 0.2), (4, 0.8), (5, 1.0), (50, 1.0)]:

@@ -6,6 +6,10 @@ from dataclasses import dataclass
 from pamspec_cli.bench import catchup, create_inprocess, delivery, http, idle, relay
 from pamspec_cli.bench.environment import Environment, environment
 from pamspec_cli.bench.figures import Figure
+from pamspec_cli.bench.generator import LoadFailed
+from pamspec_cli.bench.relay import Disorder
+from pamspec_cli.servers.process import ServerError
+from pamspec_client import ClientError
 
 Report = Callable[[Figure], None]
 Said = Callable[[str], None]
@@ -18,6 +22,18 @@ class Group:
     names: tuple[str, ...]
     measure: Callable[[Environment], Awaitable[Sequence[Figure]]]
     scale: bool = False
+
+
+@dataclass
+class Results:
+    """What a run measured, and the settings of the servers that it measured on."""
+
+    durability: dict[str, str]
+    figures: list[Figure]
+
+    def document(self) -> dict[str, object]:
+        """The results as JSON."""
+        return {"durability": self.durability, "figures": [figure.document() for figure in self.figures]}
 
 
 def _one(measure: Callable[[Environment], Awaitable[Figure]]) -> Callable[[Environment], Awaitable[Sequence[Figure]]]:
@@ -49,24 +65,37 @@ def chosen(only: Sequence[str]) -> list[Group]:
     return [group for group in GROUPS if any(name.startswith(tuple(only)) for name in group.names)]
 
 
-async def run(groups: Sequence[Group], report: Report, said: Said) -> list[Figure]:
+async def run(groups: Sequence[Group], report: Report, said: Said) -> Results:
     """Measure the groups one after the other, each on servers of its own that are durable; Weakened when not."""
-    figures: list[Figure] = []
+    results = Results({}, [])
     for group in groups:
+        said(f"measuring {', '.join(group.names)}")
         async with environment() as where:
-            said(f"{', '.join(group.names)}: {where.durability.line()}")
-            for figure in await group.measure(where):
-                figures.append(figure)
+            results.durability = where.durability.settings
+            for figure in await _measured(group, where):
+                results.figures.append(figure)
                 report(figure)
-    return figures
+    return results
 
 
-def lines(figures: Sequence[Figure]) -> list[str]:
-    """The figures as a table for people."""
+async def _measured(group: Group, where: Environment) -> Sequence[Figure]:
+    """The figures of a group; when it can't be measured, figures that say why and fail."""
+    try:
+        return await group.measure(where)
+    except (LoadFailed, Disorder, ClientError, ServerError, TimeoutError, RuntimeError) as error:
+        note = f"not measured: {type(error).__name__}: {error}"
+        return [Figure(name, 0.0, "", None, None, "measured", False, note=note) for name in group.names]
+
+
+def lines(results: Results) -> list[str]:
+    """The settings of the servers, then the figures as a table for people."""
+    figures = results.figures
     head = ("", "figure", "value", "floor", "ratio", "target", "spread")
     rows = [head, *(_row(figure) for figure in figures)]
     widths = [max(len(row[column]) for row in rows) for column in range(len(head))]
-    return ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
+    shown = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
+    settings = ", ".join(f"{name} = {value}" for name, value in results.durability.items())
+    return [settings, *shown, *(f"{figure.name}: {figure.note}" for figure in figures if figure.note)]
 
 
 def _row(figure: Figure) -> tuple[str, ...]:

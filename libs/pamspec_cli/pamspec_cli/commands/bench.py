@@ -33,18 +33,18 @@ def run(arguments: argparse.Namespace) -> int:
     if not groups:
         raise Misused(f"no such figure; there are {', '.join(table.NAMES)}")
     try:
-        figures = uvloop.run(table.run(groups, _report, _say))
+        results = uvloop.run(table.run(groups, _report, _say))
     except Weakened as error:
         print(f"pamspec: {error}", file=sys.stderr)
         return FAILED
     if arguments.only:
         wanted = tuple(arguments.only)
-        figures = [figure for figure in figures if figure.name.startswith(wanted)] or figures
+        results.figures = [figure for figure in results.figures if figure.name.startswith(wanted)]
     if arguments.json:
-        print(json.dumps({"figures": [figure.document() for figure in figures]}, indent=2))
+        print(json.dumps(results.document(), indent=2))
     else:
-        print("\n".join(table.lines(figures)))
-    return OK if all(figure.ok for figure in figures) else FAILED
+        print("\n".join(table.lines(results)))
+    return OK if all(figure.ok for figure in results.figures) else FAILED
 
 
 def _report(figure: Figure) -> None:
