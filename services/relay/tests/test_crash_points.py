@@ -199,3 +199,39 @@ async def test_a_stopped_process_in_mid_batch_is_fenced_when_it_wakes(
     await ledger.commit(scopes, client)
     await ledger.drained()
     assert by_scope(await stored(client)) == expected(scopes)
+
+
+async def test_a_stopped_process_holds_up_its_own_partition_alone(
+    ledger: Ledger, client: Client, start_process: StartProcess
+) -> None:
+    """B10: of three relays one is stopped; the other partition goes on meanwhile, its own as soon as the lease ends."""
+    first, second = await ledger.add_scopes(10, partition=0), await ledger.add_scopes(10, partition=1)
+    relays = [start_process(partitions=2, relay_lease_ms=3000) for _ in range(3)]
+
+    async def owners() -> dict[int, str]:
+        rows = await ledger.conn.fetch("SELECT partition, owner FROM relay.lease WHERE expires_at > clock_timestamp()")
+        return {row["partition"]: row["owner"] for row in rows}
+
+    async def shared() -> bool:
+        return len(set((await owners()).values())) == 2
+
+    await until(shared)
+    held = await owners()
+    (sleeper,) = [relay for relay in relays if f"-{relay.pid}-" in held[0]]
+    await ledger.commit(first * 50)
+    sleeper.signal(signal.SIGSTOP)
+    await ledger.commit([*first, *second] * 20)
+
+    async def drained(partition: int) -> bool:
+        waiting = "SELECT count(*) FROM relay.outbox WHERE partition = $1"
+        return int(await ledger.conn.fetchval(waiting, partition)) == 0
+
+    await until(lambda: drained(1))
+    assert (await owners()).get(0, held[0]) == held[0], "the other partition did not wait for the lease to end"
+    await ledger.drained()
+    assert (await owners())[0] != held[0]
+    sleeper.signal(signal.SIGCONT)
+    await ledger.commit([*first, *second] * 5, client)
+    await ledger.drained()
+    assert by_scope(await stored(client, 0)) == expected(first)
+    assert by_scope(await stored(client, 1)) == expected(second)
