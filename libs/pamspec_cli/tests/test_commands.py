@@ -88,7 +88,7 @@ async def test_content_comes_from_a_file(shell: Shell, tmp_path: Path) -> None:
 async def test_events_are_tailed(shell: Shell, channel: str) -> None:
     for number in range(3):
         await shell("create", "--scope", shell.scope, "--content", str(number))
-    tail = ("tail", "--scope", shell.scope, "--after", "0", "--event", "object_created", "--count", "3")
+    tail = ("tail", shell.scope, "--after", "0", "--event", "object_created", "--count", "3")
     lines = (await shell(*tail, "--channel", channel, "--content")).splitlines()
     assert [line.split()[0] for line in lines] == ["1", "2", "3"]
     assert [line.split()[-1] for line in lines] == ["0", "1", "2"]

@@ -14,7 +14,8 @@ SUMMARY = "show a scope's events live, until Ctrl-C"
 
 def add(parser: argparse.ArgumentParser) -> None:
     """Declares the arguments."""
-    parser.add_argument("--scope", help="the scope")
+    parser.add_argument("named_scope", metavar="SCOPE", nargs="?", help="the scope")
+    parser.add_argument("--scope", help="the scope, in the way of the other commands")
     parser.add_argument("--subscription", metavar="ID", help="follow this durable subscription, and keep it")
     parser.add_argument("--channel", default="sse", choices=("poll", "sse", "websocket", "nats"))
     parser.add_argument("--count", type=int, metavar="N", help="end after N events")
@@ -25,6 +26,7 @@ def add(parser: argparse.ArgumentParser) -> None:
 @reporting
 def run(arguments: argparse.Namespace) -> int:
     """0 after --count events or Ctrl-C; a subscription of our own is ended."""
+    arguments.scope = arguments.named_scope or arguments.scope
     with service(arguments).client() as client:
         if arguments.subscription:
             return _follow(client, arguments, arguments.subscription)
