@@ -20,6 +20,16 @@ class Entry:
         self._frame_after: tuple[int, int] | None = None
         self._frame = b""
 
+    @classmethod
+    def hinted(cls, sequence: int, event: bytes) -> Entry:
+        """The entry of a message from the bus; ValueError when it is not the event that its header names."""
+        document = orjson.loads(event)
+        if not isinstance(document, dict) or document.get("sequence") != sequence:
+            raise ValueError("the message is not the event of its header")
+        entry = cls(sequence, str(document.get("event_type")), event)
+        entry._document = document
+        return entry
+
     @property
     def document(self) -> dict[str, Any]:
         """The event as a document."""

@@ -227,10 +227,10 @@ class Fanout:
         headers = message.headers or {}
         try:
             epoch, sequence = int(headers[HEADER_EPOCH]), int(headers[HEADER_SEQUENCE])
+            entry = Entry.hinted(sequence, message.data)
         except (KeyError, ValueError):
-            _log.warning("a hint without its position is dropped", extra={"action": "hint_dropped"})
+            _log.warning("a message that is no event is dropped", extra={"action": "hint_dropped"})
             return
-        entry = Entry(sequence, message.subject.rpartition(".")[2], message.data)
         if not scope.epoch:
             scope.before_start = [*scope.before_start[-_EARLY_LIMIT:], (epoch, entry)]
         elif epoch == scope.epoch and not scope.offer(entry):

@@ -114,7 +114,8 @@ class Registry:
 
     async def note_progress(self) -> None:
         """Write down how far the channels are, for the record of a close."""
-        moved = [seat for seat in self._all if seat.position != seat.noted or seat.keeps_pace]
+        channels = [seat for seat in self._all if seat.kind != "poll"]
+        moved = [seat for seat in channels if seat.position != seat.noted or seat.keeps_pace]
         if not moved:
             return
         rows = [(*seat.subscriber.key, seat.position, seat.keeps_pace) for seat in moved]

@@ -221,3 +221,15 @@ async def test_a_live_channel_ends_with_the_terminal_record_when_its_right_is_go
     first = orjson.loads((await asyncio.wait_for(poll, 5)).body)
     assert sequences(first)[:1] == [made[0]["ledger_sequence"]]
     assert (await world.row(name))["state"] == "closed"
+
+
+async def test_a_waiting_poll_is_told_when_its_right_is_gone(world: World) -> None:
+    policy = Policy()
+    service = await world.service(may=policy.may)
+    scope = await world.scope()
+    name = await subscribed(service, scope)
+    poll = asyncio.create_task(ok(service, "poll", {"subscription_id": name, "wait_ms": 20_000}))
+    await until(lambda: _held(world, name))
+    await _revoke(world, scope, policy)
+    page = await asyncio.wait_for(poll, 5)
+    assert (page["events"], page["closed"]["reason"]) == ([], "authorization_revoked")

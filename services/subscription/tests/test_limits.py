@@ -110,7 +110,7 @@ async def test_hundreds_of_streams_hold_no_connection(world: World) -> None:
     """M092: connections to PostgreSQL stay within the pool, and operations still get one."""
     service = await world.service(pool_size=3)
     scope = await world.scope()
-    names = [await subscribed(service, scope, channel="sse") for _ in range(200)]
+    names = [await subscribed(service, scope, channel="sse") for _ in range(120)]
     async with contextlib.AsyncExitStack() as stack:
         clients = [SlowClient(service, name) for name in names]
         for client in clients:

@@ -78,3 +78,46 @@ async def test_others_learn_nothing(world: World, service: Service) -> None:
             assert error["code"] == "object_not_found"
     error = await refused(service, "subscribe", {"scope_id": scope}, STRANGER)
     assert error["code"] == "scope_not_found"
+
+
+async def test_a_position_may_be_that_of_an_excluded_event(world: World, service: Service) -> None:
+    """B56."""
+    scope = await world.scope()
+    name = await subscribed(service, scope, after_sequence=0, filter={"object_type": "task"})
+    await world.create(scope, 3)
+    (task,) = await world.create(scope, 1, object_type="task")
+    for after in range(5):
+        page = await ok(service, "poll", {"subscription_id": name, "after_sequence": after})
+        assert sequences(page) == [task["ledger_sequence"]]
+    page = await ok(service, "poll", {"subscription_id": name, "after_sequence": task["ledger_sequence"]})
+    assert page["events"] == []
+
+
+async def test_a_floor_that_the_ledger_has_not_reached(world: World, service: Service) -> None:
+    scope = await world.scope()
+    name = await subscribed(service, scope)
+    head = await world.head(scope)
+    assert (await ok(service, "poll", {"subscription_id": name, "min_sequence": head}))["closed"] is None
+    error = await refused(service, "poll", {"subscription_id": name, "min_sequence": head + 1})
+    assert (error["code"], error["details"]["reason"]) == ("service_unavailable", "stale_session")
+
+
+async def test_malformed_polls_are_refused_with_their_operation_id(world: World, service: Service) -> None:
+    scope = await world.scope()
+    name = await subscribed(service, scope)
+    for wrong in (
+        {"max": 0},
+        {"max": 1001},
+        {"max": "10"},
+        {"wait_ms": -1},
+        {"wait_ms": 30_001},
+        {"after_sequence": -1},
+        {"after_sequence": 99},
+        {"ledger_epoch": 0},
+        {"unknown": 1},
+        {"scope_id": "workspace:another"},
+    ):
+        error = await refused(service, "poll", {"subscription_id": name, "operation_id": "op:mine", **wrong})
+        assert (error["code"], error["operation_id"]) == ("invalid_request", "op:mine")
+    error = await refused(service, "poll", {"subscription_id": "sub:none"})
+    assert error["code"] == "object_not_found"

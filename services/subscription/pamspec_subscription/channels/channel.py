@@ -138,13 +138,16 @@ class Channel:
                 break
         if not self._me.going():
             return
-        scope = await self._follow()
-        self._around.fanout.join(scope, self._me)
+        await self._follow()
+        if self._scope is None:
+            return
+        self._around.fanout.join(self._scope, self._me)
         while self._me.going() and self._position < self._me.joined_at and not self._me.overflowed:
             await self._pass(await self._read(self._me.joined_at))
 
-    async def _follow(self) -> FollowedScope:
-        while self._scope is None:
+    async def _follow(self) -> None:
+        """Have the scope followed; while the store is away the channel stays and tries again."""
+        while self._scope is None and self._me.going():
             try:
                 subscription = self._subscription
                 self._scope = await self._around.fanout.follow(
@@ -152,9 +155,8 @@ class Channel:
                 )
             except PamspecError:
                 await self._me.wait(_STORE_PAUSE_S)
-        if self._scope.epoch != self._epoch:
+        if self._scope is not None and self._scope.epoch != self._epoch:
             self._me.end("outdated")
-        return self._scope
 
     async def _read(self, to: int | None) -> Page:
         """The next page; while the store is away the channel stays and tries again."""
@@ -262,6 +264,8 @@ class Channel:
         if not entries or not self._me.going():
             return
         envelopes = await self._envelopes(entries)
+        if not self._me.going():
+            return
         frames = []
         previous = self._frame_sequence
         for entry in entries:
