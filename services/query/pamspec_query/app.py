@@ -30,6 +30,7 @@ from pamspec_query.handlers.read import read
 from pamspec_query.handlers.scopes import get_scope, list_scopes
 from pamspec_query.handlers.verify import verify_ledger
 from pamspec_query.model.cursors import Cursors
+from pamspec_query.queries.heads import is_migrated
 from pamspec_query.settings import Settings
 from pamspec_query.store import Store
 
@@ -64,10 +65,10 @@ class _Query:
         assert self.pool is not None
         try:
             async with connection(self.pool, _READY_WAIT_MS) as conn:
-                await conn.fetchval("SELECT 1")
+                migrated = await is_migrated(conn)
         except PamspecError as error:
             return [Part("postgres", False, {"error": error.message})]
-        return [Part("postgres", True)]
+        return [Part("postgres", True), Part("schema", migrated)]
 
     def operation(self, name: str, kind: type[T], handle: Callable[[Context, T], Awaitable[Answer]]) -> Handler:
         """The handler of an operation, from the bytes of its call to the bytes of its answer."""

@@ -22,3 +22,5 @@ class Settings(CommonSettings):
     """How often the heads of scopes are looked at while a reader waits for its min_sequence."""
     hint_window: int = Field(default=10_000, ge=1)
     """How many of the newest objects are looked at to say whether the default filters made an answer empty."""
+    hint_timeout_ms: int = Field(default=500, ge=1)
+    """How long that may take; after it the answer comes without a hint."""

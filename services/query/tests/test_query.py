@@ -60,6 +60,18 @@ async def test_the_default_says_when_it_hides_everything(seeding: Conn, door: Do
     assert "hint" not in await door.ok("query", scope_id="workspace:empty", query={"kind": "structured"})
 
 
+async def test_a_hint_that_takes_too_long_is_left_out(seeding: Conn, door: Door, database: Database) -> None:
+    scope = Scope(SCOPE)
+    for index in range(300):
+        scope.put(f"obj:{index}", {"text": "x" * 200_000}, validation_state="unverified")
+    await scope.flush(seeding)
+    where = {"or": [{"field": "content:/text", "op": "contains", "value": f"{n}"} for n in range(100)]}
+    async with limited(database, door.principal, hint_timeout_ms=1) as strict:
+        found = await strict.ok("query", scope_id=SCOPE, query={"kind": "structured", "where": where})
+        assert found == {"items": [], "next_cursor": None}
+        assert await strict.ok("query", scope_id=SCOPE, query={"kind": "structured", "trust": "all"})
+
+
 async def test_filters(seeding: Conn, door: Door) -> None:
     scope = Scope(SCOPE)
     claim = scope.put("obj:claim", 1, object_type="claim")

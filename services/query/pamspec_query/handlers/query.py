@@ -30,17 +30,18 @@ async def query(context: Context, request: Query) -> Answer:
     async with context.moment(request, wanted.narrowing()) as (conn, scope_key, head):
         at = await _where(conn, scope_key, head, wanted, cursor)
         page = await fetch_page(conn, scope_key, wanted, at, context.store.settings.page_bytes)
-        hint = (
-            not page.items
-            and cursor is None
-            and wanted.states.defaulted
-            and await matches_without_default(conn, scope_key, wanted, at, context.store.settings.hint_window)
-        )
+        hidden = not page.items and cursor is None and wanted.states.defaulted
+        hint = hidden and await _hint(context, conn, scope_key, wanted, at)
     next_cursor = None
     if page.more:
         after = ordering.written(wanted.order, page.items[-1].keys)
         next_cursor = context.write_cursor(Cursor(head.ledger_epoch, at.position, after))
     return Answer(200, _body(wanted, page.items, next_cursor, hint), headers(at.position, head.ledger_epoch))
+
+
+async def _hint(context: Context, conn: Connection, scope_key: int, wanted: Plan, at: At) -> bool:
+    settings = context.store.settings
+    return await matches_without_default(conn, scope_key, wanted, at, settings.hint_window, settings.hint_timeout_ms)
 
 
 async def _where(conn: Connection, scope_key: int, head: Head, wanted: Plan, cursor: Cursor | None) -> At:

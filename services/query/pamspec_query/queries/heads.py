@@ -11,6 +11,8 @@ import asyncpg
 from pamspec_common.postgres import Connection
 from pamspec_query.model.positions import Head
 
+MIGRATED_SQL = "SELECT to_regprocedure('query.read_heads(bigint[],text[],text,bigint)') IS NOT NULL"
+
 RESOLVE_SCOPE_SQL = "SELECT scope_key, document FROM core.resolve_scope($1, $2)"
 LIST_SCOPES_SQL = "SELECT scope_id, document FROM core.list_scopes($1, $2, $3)"
 
@@ -68,6 +70,11 @@ class HeadRow:
     kind: bytes | None
     held_back: bool
     stored: Stored | None
+
+
+async def is_migrated(conn: Connection) -> bool:
+    """Whether the database has what this service needs."""
+    return bool(await conn.fetchval(MIGRATED_SQL))
 
 
 async def resolve_scope(conn: Connection, tenant_id: str, scope_id: str) -> tuple[int, bytes] | None:

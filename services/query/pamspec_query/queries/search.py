@@ -11,6 +11,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, LiteralString
 
+import asyncpg
+
 from pamspec_common.postgres import Connection
 from pamspec_query.model.fields import STATE_COLUMNS
 from pamspec_query.model.ordering import OrderKey
@@ -98,10 +100,18 @@ async def fetch_page(conn: Connection, scope_key: int, plan: Plan, at: At, max_b
     return Page(items, bool(rows) and rows[0]["found"] > len(items))
 
 
-async def matches_without_default(conn: Connection, scope_key: int, plan: Plan, at: At, window: int) -> bool:
-    """Whether one of the newest `window` versions would match if the default states were lifted."""
+async def matches_without_default(
+    conn: Connection, scope_key: int, plan: Plan, at: At, window: int, timeout_ms: int
+) -> bool:
+    """Whether one of the newest `window` versions would match if the default states were lifted; False when that takes
+    too long. The last statement of its transaction: a timeout ends it.
+    """
     statement = hint_statement(scope_key, plan, at, window)
-    return bool(await conn.fetchval(statement.sql, *statement.arguments))
+    await conn.execute(f"SET LOCAL statement_timeout = {timeout_ms:d}")
+    try:
+        return bool(await conn.fetchval(statement.sql, *statement.arguments))
+    except asyncpg.QueryCanceledError:
+        return False
 
 
 def page_statement(scope_key: int, plan: Plan, at: At, max_bytes: int) -> Statement:
