@@ -1,7 +1,8 @@
 """The internal door: how services reach one another over HTTP, many calls in one request.
 
 `POST /internal/operations` takes length-prefixed msgpack `Call`s and answers length-prefixed `(index, Answer)` pairs in
-the order in which they finish. The sender keeps few requests in flight, so calls that wait travel together.
+the order in which they finish. The sender keeps few requests in flight, so calls that wait travel together; a request
+that one of its calls holds up no longer counts among the few.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import AsyncIterator, Sequence
+from typing import Any
 
 import aiohttp
 import msgspec
@@ -22,8 +24,13 @@ from pamspec_common.ids import mint
 PATH = "/internal/operations"
 MAX_GROUP = 256
 MAX_IN_FLIGHT = 4
+PATIENCE_S = 0.05
+"""After how long a request in flight makes room for another one."""
 _SAY_EVERY_S = 5.0
 _MAX_BODY = 512 * 1024 * 1024
+
+_LOST = (aiohttp.ClientError, TimeoutError, OSError, RuntimeError, IndexError, msgspec.DecodeError)
+"""No answer: the service is away, the session is closed, or what answers is no internal door."""
 
 _log = logging.getLogger(__name__)
 _encoder = msgspec.msgpack.Encoder()
@@ -47,19 +54,31 @@ class InternalDoor:
             {"type": "http.response.start", "status": 200, "headers": [(b"content-type", b"application/msgpack")]}
         )
         tasks = {asyncio.ensure_future(self._one(call)): index for index, call in enumerate(calls)}
+        gone = asyncio.ensure_future(_disconnected(receive))
         try:
             pending = set(tasks)
-            while pending:
-                done, pending = await asyncio.wait(pending, return_when=asyncio.FIRST_COMPLETED)
+            while pending and not gone.done():
+                waited: set[asyncio.Future[Any]] = {*pending, gone}
+                await asyncio.wait(waited, return_when=asyncio.FIRST_COMPLETED)
+                done = {task for task in pending if task.done()}
+                pending -= done
                 chunk = b"".join(_frame(tasks[task], task.result()) for task in done)
-                await send({"type": "http.response.body", "body": chunk, "more_body": True})
+                if chunk:
+                    await send({"type": "http.response.body", "body": chunk, "more_body": True})
             await send({"type": "http.response.body", "body": b""})
         finally:
+            gone.cancel()
             for task in tasks:
                 task.cancel()
 
     async def _one(self, call: Call) -> Answer:
         return await answer(self._operations, call)
+
+
+async def _disconnected(receive: Receive) -> None:
+    """Return when the caller has left; its calls then end too."""
+    while (await receive())["type"] != "http.disconnect":
+        continue
 
 
 async def answer(operations: Operations, call: Call) -> Answer:
@@ -88,6 +107,7 @@ class RemoteOperations:
         self._session, self._url = session, base_url.rstrip("/") + PATH
         self._waiting: deque[tuple[Call, asyncio.Future[Answer]]] = deque()
         self._senders: set[asyncio.Task[None]] = set()
+        self._slow: set[asyncio.Task[None]] = set()
         self._said_at, self._unsaid = -_SAY_EVERY_S, 0
 
     async def call(self, call: Call) -> Answer:
@@ -97,17 +117,31 @@ class RemoteOperations:
             await self._send_group([(call, future)])
             return future.result()
         self._waiting.append((call, future))
-        if len(self._senders) < MAX_IN_FLIGHT:
+        self._start()
+        return await future
+
+    def _start(self) -> None:
+        if self._waiting and len(self._senders) - len(self._slow) < MAX_IN_FLIGHT:
             sender = asyncio.create_task(self._send())
             self._senders.add(sender)
             sender.add_done_callback(self._senders.discard)
-        return await future
 
     async def _send(self) -> None:
         await asyncio.sleep(0)
-        while self._waiting:
+        loop, own = asyncio.get_running_loop(), asyncio.current_task()
+        assert own is not None
+        while self._waiting and len(self._senders) - len(self._slow) <= MAX_IN_FLIGHT:
             group = [self._waiting.popleft() for _ in range(min(len(self._waiting), MAX_GROUP))]
-            await self._send_group(group)
+            patience = loop.call_later(PATIENCE_S, self._make_room, own)
+            try:
+                await self._send_group(group)
+            finally:
+                patience.cancel()
+                self._slow.discard(own)
+
+    def _make_room(self, sender: asyncio.Task[None]) -> None:
+        self._slow.add(sender)
+        self._start()
 
     async def _send_group(self, group: Sequence[tuple[Call, asyncio.Future[Answer]]]) -> None:
         lost = ServiceUnavailable("A service behind the gateway did not answer; try again with the same key.")
@@ -118,7 +152,7 @@ class RemoteOperations:
                         future = group[index][1]
                         if not future.done():
                             future.set_result(reply)
-        except (aiohttp.ClientError, TimeoutError, OSError) as error:
+        except _LOST as error:
             self._say(error)
         finally:
             for _, future in group:
