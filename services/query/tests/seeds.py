@@ -103,82 +103,53 @@ class Scope:
         schema_id = given.pop("schema_id", None)
         assert not given, f"unknown: {sorted(given)}"
         self.now += self.tick
-        sequence, salt = self.last_seq + 1, os.urandom(32)
-        version_seq = 1 if before is None else before.version_seq + 1
-        version_id, at = mint("ver"), wire(self.now)
-        who = dict(actor or ACTOR)
-        ids = {name: who[name] for name in who if name not in ("display_name", "attestation")}
-        full = {
-            "provenance_id": mint("prov"),
-            "activity": "seeded",
-            **(provenance or {}),
-            "actor": who,
-            "recorded_at": at,
-        }
-        half: dict[str, Any] = {"provenance": full, **(private or {})}
-        if who != ids:
-            half["actor"] = who
-        if note is not None:
-            half["note"] = {"policy_basis": note}
+        salt, who = os.urandom(32), dict(actor or ACTOR)
+        told = _told(provenance or {}, who, wire(self.now))
+        half = _half(told, who, note, private or {})
         deleted = states["availability_state"] == "deleted"
         body = None if deleted or kind == "d" else canonical(content) if raw is None else raw
-        private_bytes = dumps(half)
-        document: dict[str, Any] = {
-            "spec_version": SPEC_VERSION,
+        version_seq = 1 if before is None else before.version_seq + 1
+        document = {
+            **_document(kind, object_type, schema_id, states, times),
             _ID[kind]: object_id,
-            "version_id": version_id,
             "scope_id": self.scope_id,
-            **({_TYPE[kind]: object_type} if kind in _TYPE else {}),
-            **states,
-            **{name: wire(value) for name, value in times.items() if value is not None},
-            "committed_at": at,
-            "recorded_at": at,
             "sequence": version_seq,
-            "actor": ids,
-            "provenance": {
-                "provenance_id": full["provenance_id"],
-                "actor": ids,
-                "activity": "erased",
-                "recorded_at": at,
-            },
-            "private_digest": keyed_digest(salt, "private", private_bytes),
-            **(_EDGE if kind == "r" else {}),
+            **_stamp(who, told, wire(self.now)),
+            "private_digest": keyed_digest(salt, "private", half),
+            **({} if body is None else {"content_digest": keyed_digest(salt, "content", body)}),
             **(metadata or {}),
         }
-        if schema_id is not None:
-            document["schema_id"] = schema_id
-        if body is not None:
-            document["content_digest"] = keyed_digest(salt, "content", body)
-        stored = dumps(document)
         span = {
             "to_seq": HEAD,
             "kind": kind,
             "object_type": object_type,
             "schema_id": schema_id,
             **states,
-            "actor_id": who["actor_id"],
-            "provenance_id": full["provenance_id"],
             **times,
+            "actor_id": who["actor_id"],
+            "provenance_id": told["provenance_id"],
             "committed_at": self.now,
             "created_by": who["actor_id"] if before is None else before.span["created_by"],
             "content": None if body is None else _projection(body),
         }
-        version = Version(object_id, version_id, version_seq, sequence, span, stored, salt, body, private_bytes)
-        if before is not None:
-            before.span["to_seq"] = sequence
-            self._changed.append(before)
-        self.versions.append(version)
-        self.heads[object_id] = version
-        facts: dict[str, Any] = {**states, "version_digest": version_digest(stored), "version_sequence": version_seq}
-        facts |= {_TYPE[kind]: object_type} if kind in _TYPE else {}
-        facts |= {name: _EDGE[name] for name in _EDGE if name != "directionality"} if kind == "r" else {}
-        facts |= payload or {}
+        version_id, stored = str(document["version_id"]), dumps(document)
+        made = Version(object_id, version_id, version_seq, self.last_seq + 1, span, stored, salt, body, half)
+        self._follow(made, before)
+        facts = _facts(made, states, payload or {})
         if deleted:
-            facts["erased"] = [{"from_sequence": 1, "to_sequence": version_seq - 1}]
             self.erase(object_id, range(1, version_seq))
         name = event_type or _event(kind, deleted, before is None)
-        self.event(name, payload=facts, subject_id=object_id, version_id=version_id, actor=ids, id_member=_ID[kind])
-        return version
+        self.event(
+            name, payload=facts, subject_id=object_id, version_id=version_id, actor=_ids(who), id_member=_ID[kind]
+        )
+        return made
+
+    def _follow(self, made: Version, before: Version | None) -> None:
+        if before is not None:
+            before.span["to_seq"] = made.ledger_seq
+            self._changed.append(before)
+        self.versions.append(made)
+        self.heads[made.object_id] = made
 
     def erase(self, object_id: str, sequences: Iterable[int]) -> None:
         """Take the erasable halves and the projections of an object's versions away, as an erasure does."""
@@ -307,6 +278,54 @@ SPAN_COLUMNS = [
 _ID = {"o": "object_id", "r": "relationship_id", "d": "delegation_id"}
 _EDGE = {"source_object_id": "obj:source", "target_object_id": "obj:target", "directionality": "directed"}
 _TYPE = {"o": "object_type", "r": "relationship_type"}
+
+
+def _ids(who: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: who[name] for name in who if name not in ("display_name", "attestation")}
+
+
+def _told(provenance: Mapping[str, Any], who: Mapping[str, Any], at: str) -> dict[str, Any]:
+    return {"provenance_id": mint("prov"), "activity": "seeded", **provenance, "actor": who, "recorded_at": at}
+
+
+def _half(told: Mapping[str, Any], who: Mapping[str, Any], note: str | None, private: Mapping[str, Any]) -> bytes:
+    half = {"provenance": told, **private}
+    if who != _ids(who):
+        half["actor"] = who
+    if note is not None:
+        half["note"] = {"policy_basis": note}
+    return dumps(half)
+
+
+def _document(
+    kind: str, object_type: str, schema_id: str | None, states: Mapping[str, str], times: Mapping[str, Any]
+) -> dict[str, Any]:
+    return {
+        "spec_version": SPEC_VERSION,
+        "version_id": mint("ver"),
+        **({_TYPE[kind]: object_type} if kind in _TYPE else {}),
+        **({} if schema_id is None else {"schema_id": schema_id}),
+        **states,
+        **{name: wire(value) for name, value in times.items() if value is not None},
+        **(_EDGE if kind == "r" else {}),
+    }
+
+
+def _stamp(who: Mapping[str, Any], told: Mapping[str, Any], at: str) -> dict[str, Any]:
+    """The service's own part of a version, with the provenance that an erasure leaves."""
+    left = {"provenance_id": told["provenance_id"], "actor": _ids(who), "activity": "erased", "recorded_at": at}
+    return {"committed_at": at, "recorded_at": at, "actor": _ids(who), "provenance": left}
+
+
+def _facts(made: Version, states: Mapping[str, str], payload: Mapping[str, Any]) -> dict[str, Any]:
+    kind = made.span["kind"]
+    facts = {**states, "version_digest": version_digest(made.metadata), "version_sequence": made.version_seq}
+    facts |= {_TYPE[kind]: made.span["object_type"]} if kind in _TYPE else {}
+    facts |= {name: _EDGE[name] for name in _EDGE if name != "directionality"} if kind == "r" else {}
+    facts |= payload
+    if states["availability_state"] == "deleted":
+        facts["erased"] = [{"from_sequence": 1, "to_sequence": made.version_seq - 1}]
+    return facts
 
 
 def _event(kind: str, deleted: bool, first: bool) -> str:
