@@ -145,8 +145,6 @@ def translated(error: BaseException) -> PamspecError:
         return InvalidRequest("The request would scan too much and was stopped; narrow its filters.")
     if isinstance(error, asyncpg.LockNotAvailableError | asyncpg.DeadlockDetectedError):
         return ServiceUnavailable("The scope is busy; try again with the same key.")
-    if isinstance(error, asyncpg.InterfaceError) and isinstance(error, ValueError):
-        raise error  # the driver cannot encode an argument: a defect, not an outage
     if isinstance(error, _UNREACHABLE):
         return ServiceUnavailable("The store does not answer; try again with the same key.")
     if isinstance(error, asyncpg.DiskFullError | asyncpg.OutOfMemoryError):

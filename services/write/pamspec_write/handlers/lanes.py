@@ -178,8 +178,6 @@ class Lanes:
             except _FULL:
                 raise ServiceUnavailable("The store is out of space; the operator must act.", retry_after=30) from None
             except _LOST as error:
-                if isinstance(error, ValueError):  # the driver cannot encode an argument: nothing was lost
-                    raise
                 _log.warning("store lost: %s", error, extra={"action": "commit_lost", "count": attempt})
                 telemetry.BATCHES.add(1, {"result": "lost"})
                 for work in works:
