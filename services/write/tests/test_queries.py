@@ -1,0 +1,22 @@
+"""Every statement fits the migrated schema, as the role of the service."""
+
+from __future__ import annotations
+
+import asyncpg
+import pytest
+
+from pamspec_cli.servers.databases import Database
+from pamspec_write import queries
+
+STATEMENTS = {name: value for name, value in vars(queries).items() if name.endswith("_SQL")}
+
+
+@pytest.mark.parametrize("name", STATEMENTS)
+async def test_each_statement_can_be_prepared(database: Database, name: str) -> None:
+    conn = await asyncpg.connect(database.role("write"))
+    await conn.prepare(STATEMENTS[name])
+    await conn.close()
+
+
+def test_there_are_statements() -> None:
+    assert {"PREFETCH_SQL", "LOCK_SKIP_SQL", "LOCK_WAIT_SQL", "ERASE_SQL", "WRITE_SQL"} <= set(STATEMENTS)

@@ -1,0 +1,122 @@
+"""Random histories over two processes: the ledger, the versions and every repetition agree with what was answered."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import random
+from dataclasses import dataclass, field
+
+import pytest
+
+from pamspec_common.calls import HEADER_LEDGER_SEQUENCE, Answer
+from services.write.tests.writer import PROVENANCE, Document, Writer, claim
+
+
+@dataclass
+class History:
+    """What clients know: the newest answer of each object, and every request that can be repeated."""
+
+    writers: tuple[Writer, Writer]
+    scopes: list[str]
+    random: random.Random
+    heads: dict[tuple[str, str], Document] = field(default_factory=dict)
+    gone: set[tuple[str, str]] = field(default_factory=set)
+    sent: list[tuple[str, Document, str, Answer]] = field(default_factory=list)
+
+    def request(self) -> tuple[str, Document]:
+        """Any request that a client might send now, stale ones included."""
+        choice = self.random.random()
+        if choice < 0.3 or not self.heads:
+            return "create", claim(self.random.choice(self.scopes), {"n": self.random.random()})
+        if choice < 0.85:
+            return self.change()
+        items = [self.request() for _ in range(self.random.randint(1, 5))]
+        flat = [{"operation": name, **document} for name, document in items if name != "batch"]
+        if not flat:
+            return self.change()
+        return "batch", {"scope_id": flat[0]["scope_id"], "items": flat, "atomic": self.random.random() < 0.5}
+
+    def change(self) -> tuple[str, Document]:
+        """A change of some object that is known, alive or not."""
+        of = self.random.choice(list(self.heads.values()))
+        about = self.writers[0].change(of)
+        kind = self.random.choice(["update", "update", "transition", "delete"])
+        if kind == "update":
+            return kind, {**about, "canonical_content": self.random.random(), "provenance": PROVENANCE}
+        if kind == "delete":
+            return kind, {**about, "policy_basis": "asked"}
+        dimension, target = self.random.choice(
+            [
+                ("lifecycle", "deprecated"),
+                ("lifecycle", "archived"),
+                ("validation", "disputed"),
+                ("retention", "expired"),
+                ("retention", "legal_hold"),
+                ("retention", "retained"),
+                ("availability", "deleted"),
+            ]
+        )
+        return kind, {**about, "dimension": dimension, "target_state": target, "policy_basis": "asked"}
+
+    async def send(self, number: int) -> None:
+        """Send one request, by either process, and remember it."""
+        operation, document = self.request()
+        key = f"key-{number}"
+        answer = await self.writers[number % 2].call(operation, document, key=key)
+        self.sent.append((operation, document, key, answer))
+
+    def learn(self) -> None:
+        """Take over what the answers say."""
+        for _, _, _, answer in self.sent:
+            body = json.loads(answer.body)
+            for result in body.get("results", [body]):
+                if "error" in result:
+                    continue
+                place = (result["scope_id"], result["object_id"])
+                if place not in self.heads or self.heads[place]["sequence"] < result["sequence"]:
+                    self.heads[place] = result
+                if result["envelope"]["availability_state"] == "deleted":
+                    self.gone.add(place)
+
+
+@pytest.mark.parametrize("seed", range(3))
+async def test_a_random_history(writers: tuple[Writer, Writer], seed: int) -> None:
+    scopes = [writers[0].scope, await writers[0].new_scope(), await writers[0].new_scope()]
+    history = History(writers, scopes, random.Random(seed))
+    for wave in range(12):
+        await asyncio.gather(*(history.send(wave * 100 + number) for number in range(12)))
+        history.learn()
+    for scope_id in scopes:
+        await writers[0].check_scope(scope_id)
+    await _check_heads(history)
+    await _check_repetitions(history)
+    for scope_id in scopes:
+        await writers[0].check_scope(scope_id)
+
+
+async def _check_heads(history: History) -> None:
+    """The store's heads are the newest answers."""
+    rows = await history.writers[0].admin.fetch(
+        "SELECT s.scope_id, h.* FROM core.object_head h JOIN core.scope s USING (scope_key)"
+    )
+    stored = {(row["scope_id"], row["object_id"]): (row["version_id"], row["version_seq"]) for row in rows}
+    assert stored == {place: (head["version_id"], head["sequence"]) for place, head in history.heads.items()}
+
+
+async def _check_repetitions(history: History) -> None:
+    """What is sent again is answered as it was, or with the erasure; only what had been refused is written."""
+    before = await history.writers[0].count("core.ledger")
+    refused_before = 0
+    for operation, document, key, first in history.sent:
+        again = await history.writers[0].call(operation, document, key=key)
+        if first.status >= 400 and "version_conflict" in first.body.decode():
+            refused_before += 1
+            continue
+        if again.body != first.body:
+            assert "object_deleted" in again.body.decode(), (operation, first.body, again.body)
+            continue
+        assert again.headers.get(HEADER_LEDGER_SEQUENCE) == first.headers.get(HEADER_LEDGER_SEQUENCE)
+    assert await history.writers[0].count("core.ledger") - before <= refused_before * 5
+    if not refused_before:
+        assert await history.writers[0].count("core.ledger") == before
