@@ -71,6 +71,7 @@ async def create_pool(
         max_inactive_connection_lifetime=300.0,
         timeout=5.0,
         command_timeout=settings.statement_timeout_ms / 1000 + 5,
+        reset=_keep,
         server_settings={
             "application_name": f"pamspec-{application}",
             "statement_timeout": str(settings.statement_timeout_ms),
@@ -80,6 +81,14 @@ async def create_pool(
             **(planner or {}),
         },
     )
+
+
+async def _keep(conn: Connection) -> None:
+    """Leave a returned connection as it is.
+
+    The driver has rolled back what was open. Nothing else outlives a transaction here, since settings are LOCAL and
+    there are neither listeners nor session locks; the statement that the driver would send costs a round trip.
+    """
 
 
 @asynccontextmanager
