@@ -91,9 +91,7 @@ class Relay:
         None of them is essential: a relay that can't move events just now is where it should be.
         """
         connected = self._client is not None and self._client.is_connected
-        depth = max((item.depth for item in self._waiting), default=0)
-        age = max((item.age_s for item in self._waiting), default=0.0)
-        lags = depth > self._settings.relay_alert_depth or age > self._settings.relay_alert_age_s
+        depth, age = self._lag()
         parts = [
             Part("bus", connected, essential=False),
             Part(
@@ -101,7 +99,7 @@ class Relay:
             ),
             Part(
                 "outbox",
-                not lags,
+                not self._lags(),
                 {"depth": depth, "oldest_s": round(age, 3), "members": self._members},
                 essential=False,
             ),
@@ -123,7 +121,7 @@ class Relay:
         client, publisher = await self._connect()
         if client is None or publisher is None:
             return
-        subscription = await client.subscribe("pamspec.wake.*", cb=self._woken)
+        subscription = await client.subscribe(contracts.streams().subjects["wake"].filter(), cb=self._woken)
         try:
             renew_at = look_at = 0.0
             while not self._background.stopping.is_set():
@@ -250,16 +248,33 @@ class Relay:
     async def _measure(self) -> None:
         """Keep the gauges of depth and age true, also of partitions that another relay owns."""
         limit = self._settings.relay_alert_depth + 1
+        alarmed = False
         while not self._background.stopping.is_set():
             try:
                 async with self._store().acquire() as conn:
                     self._waiting = await queries.fetch_waiting(conn, self._partitions, limit)
             except _STORE_AWAY as error:
                 self._store_is_away(error)
+            if self._lags() and not alarmed:
+                depth, age = self._lag()
+                _log.error("outbox: %d rows wait, the oldest %.0f s", depth, age, extra={"action": "relay_outbox_lags"})
+                telemetry.RELAY_ALARMS.add(1, {"kind": "outbox"})
+            alarmed = self._lags()
             for item in self._waiting:
                 telemetry.OUTBOX_DEPTH.set(item.depth, {"partition": str(item.partition)})
                 telemetry.OUTBOX_AGE.set(item.age_s, {"partition": str(item.partition)})
             await self._background.pause(self._settings.relay_gauge_ms / 1000)
+
+    def _lag(self) -> tuple[int, float]:
+        """The largest depth and age of any partition."""
+        return (
+            max((item.depth for item in self._waiting), default=0),
+            max((item.age_s for item in self._waiting), default=0.0),
+        )
+
+    def _lags(self) -> bool:
+        depth, age = self._lag()
+        return depth > self._settings.relay_alert_depth or age > self._settings.relay_alert_age_s
 
     def _store_is_away(self, error: BaseException) -> None:
         reason = type(error).__name__

@@ -1,8 +1,8 @@
 """Publishing with an answer that always comes: the acknowledgement, the refusal, or a doubt after a time limit.
 
 The protocol's own bytes are written in one piece, because a thousand calls of the client's publish cost more than the
-server needs to store them. Invariant: nothing is written while the connection is away, so nothing waits in a buffer to
-be sent at a reconnect; and whatever was written carries the fence.
+server needs to store them. Invariant: nothing is written while the connection is away, and whatever was written carries
+the fence, so bytes that a lost connection has left in a buffer do no harm when they are sent late.
 """
 
 from __future__ import annotations

@@ -7,6 +7,7 @@ import json
 import random
 
 import asyncpg
+import pytest
 from nats.aio.client import Client
 from nats.aio.msg import Msg
 
@@ -186,7 +187,9 @@ async def test_the_outbox_does_not_grow_under_constant_load(
     assert by_scope(await stored(client)) == expected(scopes)
 
 
-async def test_depth_and_age_show_in_readiness(ledger: Ledger, start_relay: StartRelay) -> None:
+async def test_depth_and_age_show_in_readiness(
+    ledger: Ledger, start_relay: StartRelay, caplog: pytest.LogCaptureFixture
+) -> None:
     (scope,) = await ledger.add_scopes(1)
     relay = await start_relay(relay_alert_depth=10, nats_url="nats://127.0.0.1:1", nats_nkey_seed=None)
 
@@ -209,4 +212,6 @@ async def test_depth_and_age_show_in_readiness(ledger: Ledger, start_relay: Star
     await until(alarmed)
     assert (await outbox())[1] == 11, "the count stops just above the threshold"
     assert (await outbox())[2] > 0
+    told = [record for record in caplog.records if getattr(record, "action", "") == "relay_outbox_lags"]
+    assert len(told) == 1, "once for each time that it begins"
     assert (await relay.ready())[0], "a relay that waits for the bus is degraded, not gone"

@@ -44,9 +44,14 @@ class Owner:
     """Owns one partition until its lease ends."""
 
     def __init__(
-        self, lease: Lease, pool: Pool, client: Client, publisher: Publisher, settings: RelaySettings,
+        self,
+        lease: Lease,
+        pool: Pool,
+        client: Client,
+        publisher: Publisher,
+        settings: RelaySettings,
         stream: Mapping[str, Any],
-    ) -> None:  # fmt: skip
+    ) -> None:
         self.lease, self.status = lease, Status()
         self._pool, self._client, self._publisher = pool, client, publisher
         self._settings, self._stream = settings, stream
@@ -66,7 +71,10 @@ class Owner:
                 pause = longest
             except PASSING as error:
                 self._doubt(error)
-            pause = _FIRST_PAUSE_S if moved else min(pause * 2, longest)
+            if moved:
+                pause, self._halted = _FIRST_PAUSE_S, ""
+            else:
+                pause = min(pause * 2, longest)
             await self._pause(pause)
 
     async def _hold(self) -> bool:

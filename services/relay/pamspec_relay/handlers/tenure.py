@@ -13,7 +13,7 @@ from nats.aio.client import Client
 from pamspec_common import telemetry
 from pamspec_common.postgres import Connection
 from pamspec_relay.handlers.lease import Lease
-from pamspec_relay.model import CHAIN_MESSAGES, Entry, Prepared
+from pamspec_relay.model import CHAIN_MESSAGES, Entry
 from pamspec_relay.publisher import Publisher
 from pamspec_relay.queries import Claim
 from pamspec_relay.settings import RelaySettings
@@ -87,10 +87,7 @@ class Tenure:
 
     async def publish(self, entries: list[Entry], last_seq: int) -> int:
         """Publish a batch and wait for it; the stream's new last sequence."""
-        return await self.send(self.publisher.prepare(entries, self.chain), last_seq)
-
-    async def send(self, batch: Prepared, last_seq: int) -> int:
-        """Send a batch and wait for it; the stream's new last sequence."""
+        batch = self.publisher.prepare(entries, self.chain)
         self.lease.check()
         return await (await self.publisher.send(batch, last_seq))
 
