@@ -2,6 +2,7 @@
 
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 import pytest_asyncio
@@ -41,7 +42,7 @@ async def product(
     environment = {"PAMSPEC_DATABASE_URL": dsn, "PAMSPEC_VALKEY_URL": valkey_server}
     with DataDirectory(server_directory / "product") as data:
         for role, password in template_database.passwords.items():
-            data.secret(role, lambda password=password: password)  # type: ignore[misc]
+            data.secret(role, partial(str, password))
         agent = AgentUser.of_principal(development.PRINCIPAL_TOKEN)
         async with servers(data, agent, environment) as addresses:
             deployment = Deployment.of(data, addresses, None)

@@ -1,8 +1,12 @@
 """`pamspec bench`: every figure beside its floor, measured in the same run."""
 
 import argparse
+import asyncio
 import json
+import signal
 import sys
+from collections.abc import Coroutine
+from typing import Any
 
 import uvloop
 
@@ -33,9 +37,11 @@ def run(arguments: argparse.Namespace) -> int:
     if not groups:
         raise Misused(f"no such figure; there are {', '.join(table.NAMES)}")
     try:
-        results = uvloop.run(table.run(groups, _report, _say))
+        results = uvloop.run(_until_terminated(table.run(groups, _report, _say)))
     except Weakened as error:
         print(f"pamspec: {error}", file=sys.stderr)
+        return FAILED
+    except asyncio.CancelledError:
         return FAILED
     if arguments.only:
         wanted = tuple(arguments.only)
@@ -45,6 +51,13 @@ def run(arguments: argparse.Namespace) -> int:
     else:
         print("\n".join(table.lines(results)))
     return OK if all(figure.ok for figure in results.figures) else FAILED
+
+
+async def _until_terminated(run: Coroutine[Any, Any, table.Results]) -> table.Results:
+    """SIGTERM ends the run as Ctrl-C does: servers stop and their directory is removed."""
+    task = asyncio.create_task(run)
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
+    return await task
 
 
 def _report(figure: Figure) -> None:
