@@ -16,7 +16,7 @@ from nats.aio.msg import Msg
 from nats.aio.subscription import Subscription as Interest
 from nats.errors import Error as NatsError
 
-from pamspec_common.bus import HEADER_EPOCH
+from pamspec_common.bus import HEADER_EPOCH, HEADER_SEQUENCE, event_subject
 from pamspec_common.errors import PamspecError
 from pamspec_common.ids import subject_token
 from pamspec_common.telemetry import SUBSCRIPTION_LAG
@@ -27,7 +27,6 @@ from pamspec_subscription.store import Store
 
 _log = logging.getLogger(__name__)
 
-HEADER_SEQUENCE = "Pamspec-Ledger-Sequence"
 _EARLY_LIMIT = 2000
 _FILL_ROWS = 1000
 _GRACE_S = 0.1
@@ -83,7 +82,7 @@ class FollowedScope:
 
     def __init__(self, scope_key: int, tenant_id: str, scope_id: str) -> None:
         self.scope_key, self.tenant_id = scope_key, tenant_id
-        self.subject = f"pamspec.events.{subject_token(tenant_id)}.{subject_token(tenant_id, scope_id)}.>"
+        self.subject = event_subject(subject_token(tenant_id), subject_token(tenant_id, scope_id), ">")
         self.last = 0
         self.epoch = 0
         self.epochs = (0, 0)
@@ -172,7 +171,7 @@ class Fanout:
         except BaseException:
             self.unfollow(scope)
             if scope.ready is not None and scope.ready.done() and self._scopes.get(scope_key) is scope:
-                del self._scopes[scope_key]
+                self._forget(scope)
             raise
         return scope
 
@@ -243,6 +242,8 @@ class Fanout:
         if not ready:
             self._note_lag(0)
             return
+        if self.bus_connected:
+            await asyncio.gather(*(self._listen(scope) for scope in ready if scope.interest is None))
         heads = await self._store.heads([(scope.scope_key, scope.tenant_id) for scope in ready])
         behind = []
         for scope in ready:
@@ -291,11 +292,14 @@ class Fanout:
     def _forget_idle(self) -> None:
         now = asyncio.get_running_loop().time()
         for scope in [one for one in self._scopes.values() if one.users <= 0 and now - one.left_at > self._linger_s]:
-            del self._scopes[scope.scope_key]
-            if scope.interest is not None and self._bus is not None and not self._bus.is_closed:
-                task = asyncio.create_task(_silence(scope.interest))
-                self._tasks.add(task)
-                task.add_done_callback(self._tasks.discard)
+            self._forget(scope)
+
+    def _forget(self, scope: FollowedScope) -> None:
+        del self._scopes[scope.scope_key]
+        if scope.interest is not None and self._bus is not None and not self._bus.is_closed:
+            task = asyncio.create_task(_silence(scope.interest))
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
 
     async def close(self) -> None:
         """End what runs."""

@@ -33,6 +33,8 @@ async def test_unsubscribe_ends_delivery_and_is_answered_again(world: World, ser
         page = await ok(service, "poll", {"subscription_id": name, "after_sequence": 0, "wait_ms": 20_000})
         assert (page["events"], page["closed"]) == ([], first["closed"])
     assert (await ok(service, "unsubscribe", {"subscription_id": name, "operation_id": "op:x"})) == first
+    head = await world.head(scope)
+    assert (await ok(service, "ack", {"subscription_id": name, "sequence": head}))["next_after_sequence"] == 0
     error = await refused(service, "reset", {"subscription_id": name, "after_sequence": 0})
     assert error["code"] == "invalid_request"
     entry = (await ok(service, "list_subscriptions", {"subscription_id": name}))["subscriptions"][0]

@@ -9,6 +9,7 @@ from pamspec_cli.servers.databases import Database
 from pamspec_cli.servers.nats import EmbeddedNats
 from pamspec_common.ids import subject_token
 from pamspec_common.service import Service
+from pamspec_common.telemetry import render_metrics, setup_metrics
 from services.subscription.tests.world import (
     TENANT,
     World,
@@ -71,6 +72,13 @@ async def test_a_lost_tail_is_found_by_comparing_heads(world: World, service: Se
         await stream.frame()
         poll = asyncio.create_task(ok(service, "poll", {"subscription_id": waiting, "wait_ms": 20_000}))
         made = [one["ledger_sequence"] for one in await world.create(scope, 3)]
+
+        async def distance_shows() -> object:
+            heads = next(part for part in (await service.ready())[1] if part.name == "heads")
+            return heads.detail["lag"] > 0 and b"pamspec_subscription_lag" in render_metrics()[0]
+
+        setup_metrics()
+        await until(distance_shows, 5)
         while (await stream.event(2))["event"]["sequence"] < made[-1]:
             continue
         assert sequences(await asyncio.wait_for(poll, 5))[-1] <= made[-1]

@@ -262,3 +262,12 @@ async def test_bookkeeping_of_others_is_not_delivered(world: World, service: Ser
         assert [event["payload"]["subscription_id"] for event in page["events"]] == seen
     page = await ok(service, "poll", {"subscription_id": mine})
     assert (sequences(page), page["next_after_sequence"]) == ([1], 3)
+
+
+async def test_an_evaluation_run_is_named_by_the_event(world: World, service: Service) -> None:
+    """P230, S4."""
+    scope = await world.scope()
+    name = await subscribed(service, scope, evaluation_run_id="run:7")
+    await ok(service, "unsubscribe", {"subscription_id": name})
+    events = await world.events(scope)
+    assert [event["payload"]["evaluation_run_id"] for event in events] == ["run:7", "run:7"]

@@ -15,13 +15,13 @@ from pamspec_common.asgi import ClientGone, Receive, Scope, Send, deny_websocket
 from pamspec_common.calls import refusal
 from pamspec_common.errors import InvalidRequest, PamspecError
 from pamspec_common.ids import is_id
+from pamspec_common.principal import PRINCIPAL_HEADER
 from pamspec_subscription.channels.channel import Sink
 from pamspec_subscription.channels.opening import Opened, Opener
 from pamspec_subscription.channels.sse import SseSink, position_of
 from pamspec_subscription.channels.websocket import WebSocketSink
 from pamspec_subscription.fanout import Subscriber
 
-PRINCIPAL_HEADER = b"x-pamspec-principal"
 _PATH = re.compile(r"/v1/subscriptions/(?P<id>[^/]+)/(?P<kind>stream|ws)")
 _FINISH_S = 2.0
 

@@ -60,9 +60,10 @@ class Opener:
             if position is not None:
                 check_position(position[1], position[0], subscription.head, subscription.resume_after)
                 start = position[1]
-            epoch = subscription.channel_epoch
-            if subscription.state == "open":
-                epoch = await cursors.take(conn, subscription, kind, start) or epoch
+            epoch = await cursors.take(conn, subscription, kind, start)
+            if epoch is None:
+                subscription = own(await subscriptions.load(conn, *subscription.key), principal)
+                epoch = subscription.channel_epoch
         return Opened(subscription, principal, self._seat(subscription, principal, kind, epoch), start)
 
     def pushed(self, subscription: Subscription) -> Opened:

@@ -40,6 +40,8 @@ class Acknowledging:
             subscription = allowed(asked, own(found, asked.principal), "subscribe", self._decide)
             highest = max(request.sequences) if request.sequences else request.sequence or 0
             check_position(highest, request.ledger_epoch, subscription.head, subscription.resume_after)
+            if subscription.state != "open":
+                return _moved(subscription, subscription.cursor, asked.operation_id)
             cursor, ahead = await advance(conn, subscription, request.sequence or 0, request.sequences or ())
         self._registry.acknowledged(subscription.key, cursor, ahead)
         return _moved(subscription, cursor, asked.operation_id)
