@@ -250,8 +250,7 @@ def test_the_code_sends_on_the_subjects_of_the_contract() -> None:
     assert bus.deliver_subject(tenant, scope) == subjects["deliver"].subject(
         principal_token=tenant, subscription_token=scope
     )
-    assert bus.HEADER_EVENT_ID in subjects["ledger"].headers.required
-    assert bus.HEADER_EPOCH in subjects["ledger"].headers.required
+    assert set(subjects["ledger"].headers.required) == {bus.HEADER_EVENT_ID, bus.HEADER_EPOCH, bus.HEADER_SEQUENCE}
 
 
 def test_a_subject_is_filled_with_tokens_only() -> None:

@@ -9,14 +9,11 @@ from nats.aio.client import Client as NatsClient
 
 from pamspec_cli import development
 from pamspec_common import ids, ledger, streams, strict_json
-from pamspec_common.bus import HEADER_EVENT_ID
+from pamspec_common.bus import HEADER_EVENT_ID, HEADER_SEQUENCE
 from pamspec_common.calls import Call
 from pamspec_common.peers import RemotePeer
 from pamspec_common.principal import Principal, TokenSigner
 from tests.integration.harness import Fleet, until
-
-HEADER_SEQUENCE = "Pamspec-Ledger-Sequence"
-
 
 HEADS_SQL = """
 SELECT scope_key, scope_id, ledger_id, last_seq, last_hash FROM core.scope JOIN core.scope_head USING (scope_key)

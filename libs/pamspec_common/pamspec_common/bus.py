@@ -19,6 +19,7 @@ RECONNECT_WAIT_S = 0.25
 
 HEADER_EVENT_ID = "Pamspec-Event-Id"
 HEADER_EPOCH = "Pamspec-Ledger-Epoch"
+HEADER_SEQUENCE = "Pamspec-Ledger-Sequence"
 
 
 async def connect(
@@ -79,7 +80,7 @@ def ledger_subject(partition: int, tenant_token: str, scope_token: str, event_ty
 
 
 def event_subject(tenant_token: str, scope_token: str, event_type: str) -> str:
-    """The republished topic of an event."""
+    """The republished topic of an event; `>` as the type stands for all of a scope."""
     return f"pamspec.events.{tenant_token}.{scope_token}.{event_type}"
 
 

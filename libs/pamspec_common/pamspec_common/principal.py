@@ -17,6 +17,8 @@ import msgspec
 
 from pamspec_common.errors import ServiceUnavailable, Unauthenticated
 
+PRINCIPAL_HEADER = b"x-pamspec-principal"
+"""Carries the signed principal on streams between services; one from outside is dropped."""
 TOKEN_LIFETIME_S = 60
 _MINT_AGAIN_S = 30
 _SKEW_S = 5

@@ -15,11 +15,11 @@ from contextlib import suppress
 from pamspec_common.asgi import ASGIApp, Receive, Scope, Send, deny_websocket, send_answer
 from pamspec_common.errors import PamspecError, ServiceUnavailable, Unauthenticated
 from pamspec_common.peers import Peer
+from pamspec_common.principal import PRINCIPAL_HEADER
 from pamspec_gateway.authentication import Guard
 from pamspec_gateway.door import Load, address_of, headers_of, not_allowed, refused
 from pamspec_gateway.endings import Ending, SseEnding, WebSocketEnding
 
-PRINCIPAL_HEADER = b"x-pamspec-principal"
 _KEPT = frozenset((b"last-event-id", b"accept", b"traceparent", b"connection", b"upgrade"))
 _END_TIMEOUT_S = 2.0
 

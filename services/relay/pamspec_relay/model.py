@@ -12,10 +12,9 @@ from dataclasses import dataclass
 from math import ceil
 from typing import NamedTuple
 
-from pamspec_common.bus import HEADER_EPOCH, HEADER_EVENT_ID
+from pamspec_common.bus import HEADER_EPOCH, HEADER_EVENT_ID, HEADER_SEQUENCE
 from pamspec_common.streams import StoredMessage, StreamInfo
 
-HEADER_SEQUENCE = "Pamspec-Ledger-Sequence"
 CHAIN_MESSAGES = 8
 """Up to here single fenced messages in a row are faster than an atomic batch, whose fixed cost is that of eight."""
 
