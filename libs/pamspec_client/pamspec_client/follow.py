@@ -206,7 +206,8 @@ class Follow:
         """Acknowledge what is finished, soon but not one by one; what fails is acknowledged with the next."""
         while True:
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._finished.wait(), self._ack_every_s)
+                async with asyncio.timeout(self._ack_every_s):
+                    await self._finished.wait()
             self._finished.clear()
             with contextlib.suppress(ClientError):
                 await self._send_acknowledgement()

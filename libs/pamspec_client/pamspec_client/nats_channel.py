@@ -135,7 +135,8 @@ async def _refused(inbox: asyncio.Queue[Frame | AccessDenied]) -> AccessDenied:
 
 async def _next(inbox: asyncio.Queue[Frame | AccessDenied]) -> Frame | None:
     try:
-        found = await asyncio.wait_for(inbox.get(), SILENCE_S)
+        async with asyncio.timeout(SILENCE_S):
+            found = await inbox.get()
     except TimeoutError:
         return None
     if isinstance(found, AccessDenied):

@@ -63,7 +63,8 @@ async def close(client: Client | None, timeout_s: float = 2.0) -> None:
     if client is None or client.is_closed:
         return
     try:
-        await asyncio.wait_for(client.close(), timeout_s)
+        async with asyncio.timeout(timeout_s):
+            await client.close()
     except (NatsError, OSError, TimeoutError, RuntimeError) as error:
         # The client writes what is pending to a transport that may be gone: the event loop answers with RuntimeError.
         _log.info("bus: closed without a farewell: %s", error, extra={"action": "bus_closed"})

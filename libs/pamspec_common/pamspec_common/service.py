@@ -71,7 +71,8 @@ class Background:
     async def pause(self, seconds: float) -> bool:
         """Wait, but not beyond a stop; True when stopping."""
         try:
-            await asyncio.wait_for(self.stopping.wait(), seconds)
+            async with asyncio.timeout(seconds):
+                await self.stopping.wait()
         except TimeoutError:
             return False
         return True

@@ -178,7 +178,8 @@ async def _page(arrived: asyncio.Queue[Msg], timeout_s: float) -> list[StoredMes
     """The messages of one direct request, up to its end marker."""
     page: list[StoredMessage] = []
     while True:
-        message = await asyncio.wait_for(arrived.get(), timeout_s)
+        async with asyncio.timeout(timeout_s):
+            message = await arrived.get()
         headers = message.headers or {}
         status = headers.get("Status")
         if status is None:

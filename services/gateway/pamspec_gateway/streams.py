@@ -91,7 +91,8 @@ class StreamDoor:
             stream.cancel()
             await asyncio.gather(stream, return_exceptions=True)
             with suppress(TimeoutError):
-                await asyncio.wait_for(ending.end() if stopping.done() else ending.cut(), _END_TIMEOUT_S)
+                async with asyncio.timeout(_END_TIMEOUT_S):
+                    await (ending.end() if stopping.done() else ending.cut())
         finally:
             stopping.cancel()
             stream.cancel()
@@ -112,7 +113,8 @@ class StreamDoor:
         """Give every channel its end; refuse new ones."""
         self._stopping.set()
         try:
-            await asyncio.wait_for(self._idle.wait(), timeout_s)
+            async with asyncio.timeout(timeout_s):
+                await self._idle.wait()
         except TimeoutError:
             return
 

@@ -57,7 +57,8 @@ class _Query:
             await self.store.close()
         if self.pool is not None:
             try:
-                await asyncio.wait_for(self.pool.close(), self.settings.drain_s)
+                async with asyncio.timeout(self.settings.drain_s):
+                    await self.pool.close()
             except TimeoutError:
                 self.pool.terminate()
 

@@ -40,7 +40,8 @@ class Floors:
             if self._watch is None or self._watch.done():
                 self._watch = asyncio.create_task(self._run(), name="floors")
             try:
-                return await asyncio.wait_for(future, wait_ms / 1000)
+                async with asyncio.timeout(wait_ms / 1000):
+                    return await future
             except TimeoutError:
                 pass
             finally:
@@ -71,7 +72,8 @@ class Floors:
                         future.set_exception(error)
                 return
             try:
-                await asyncio.wait_for(self._changed.wait(), self._poll_s)
+                async with asyncio.timeout(self._poll_s):
+                    await self._changed.wait()
             except TimeoutError:
                 continue
 

@@ -94,7 +94,8 @@ class Store:
     @asynccontextmanager
     async def _place(self) -> AsyncIterator[None]:
         try:
-            await asyncio.wait_for(self._lent.acquire(), self.settings.pool_wait_ms / 1000)
+            async with asyncio.timeout(self.settings.pool_wait_ms / 1000):
+                await self._lent.acquire()
         except TimeoutError:
             raise ServiceUnavailable("Too many queries are under way; try again shortly.") from None
         try:

@@ -81,7 +81,8 @@ class Relay:
             await self._client.close()
         if self._pool is not None:
             try:
-                await asyncio.wait_for(self._pool.close(), 5.0)
+                async with asyncio.timeout(5.0):
+                    await self._pool.close()
             except TimeoutError:
                 self._pool.terminate()
 

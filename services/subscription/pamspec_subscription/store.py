@@ -49,7 +49,8 @@ class Store:
         """Close the pool, bounded."""
         if self._pool is not None:
             try:
-                await asyncio.wait_for(self._pool.close(), 5)
+                async with asyncio.timeout(5):
+                    await self._pool.close()
             except TimeoutError:
                 self._pool.terminate()
 

@@ -26,7 +26,8 @@ async def echo() -> AsyncIterator[str]:
     try:
         if child.stdout is None:
             raise RuntimeError("the floor has no output")
-        port = int(await asyncio.wait_for(child.stdout.readline(), 30))
+        async with asyncio.timeout(30):
+            port = int(await child.stdout.readline())
         yield f"http://127.0.0.1:{port}"
     finally:
         child.terminate()

@@ -189,7 +189,8 @@ class ServerProcess:
                 break
             _signal(child.pid, step.signal)
             try:
-                await asyncio.wait_for(self.wait(), step.seconds)
+                async with asyncio.timeout(step.seconds):
+                    await self.wait()
             except TimeoutError:
                 continue
         if child.poll() is None:

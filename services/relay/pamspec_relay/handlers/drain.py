@@ -108,7 +108,8 @@ class Drain:
         """Wait for a wake-up or the poll interval."""
         tenure = self._tenure
         try:
-            await asyncio.wait_for(tenure.lease.wake.wait(), tenure.settings.relay_poll_ms / 1000)
+            async with asyncio.timeout(tenure.settings.relay_poll_ms / 1000):
+                await tenure.lease.wake.wait()
         except TimeoutError:
             return
 

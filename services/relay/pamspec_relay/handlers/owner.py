@@ -108,6 +108,7 @@ class Owner:
 
     async def _pause(self, seconds: float) -> None:
         try:
-            await asyncio.wait_for(self.lease.ending.wait(), seconds)
+            async with asyncio.timeout(seconds):
+                await self.lease.ending.wait()
         except TimeoutError:
             return

@@ -102,7 +102,8 @@ class Channel:
         try:
             last = await self._until_end()
             if last is not None:
-                await asyncio.wait_for(self._sink.send([last]), _LAST_FRAME_S)
+                async with asyncio.timeout(_LAST_FRAME_S):
+                    await self._sink.send([last])
         except (ClientGone, TimeoutError):
             _log.debug("a channel's client is gone", extra={"action": "channel_gone"})
         finally:

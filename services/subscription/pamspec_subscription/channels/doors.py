@@ -122,4 +122,5 @@ def _number(values: list[str] | None, name: str) -> int | None:
 
 async def _bounded(finish: Awaitable[None]) -> None:
     with suppress(TimeoutError, ClientGone):
-        await asyncio.wait_for(finish, _FINISH_S)
+        async with asyncio.timeout(_FINISH_S):
+            await finish
