@@ -10,6 +10,8 @@ import asyncpg
 import pytest
 import pytest_asyncio
 
+from conftest import TemplateDatabase
+from pamspec_cli.servers import databases
 from pamspec_cli.servers.databases import Database
 from pamspec_cli.servers.nats import AgentUser, EmbeddedNats, NatsAddress
 from services.write.tests.writer import Writer, started, stopped, write_settings
@@ -35,6 +37,24 @@ async def writer(database: Database, write_bus: NatsAddress) -> AsyncIterator[Wr
     await stopped(writer)
 
 
+@pytest_asyncio.fixture(scope="session", loop_scope="session")
+async def long_lived_writer(template_database: TemplateDatabase, write_bus: NatsAddress) -> AsyncIterator[Writer]:
+    """One service for all tests that are content with a scope of their own."""
+    name = databases.new_name("pamspec_write")
+    dsn = await databases.create_database(template_database.server_dsn, name, template_database.name)
+    database = Database(name, dsn, databases.role_dsns(dsn, template_database.passwords))
+    writer = await started(database, write_settings(database, write_bus))
+    yield writer
+    await stopped(writer)
+    await databases.drop_database(template_database.server_dsn, name)
+
+
+@pytest_asyncio.fixture(loop_scope="session")
+async def shared(long_lived_writer: Writer) -> Writer:
+    """A service that other tests use too, with a scope that is this test's alone."""
+    return await long_lived_writer.afresh()
+
+
 @pytest_asyncio.fixture(loop_scope="session")
 async def writers(database: Database, write_bus: NatsAddress) -> AsyncIterator[tuple[Writer, Writer]]:
     """Two write services on one database: what two processes are to each other.
@@ -44,6 +64,7 @@ async def writers(database: Database, write_bus: NatsAddress) -> AsyncIterator[t
     first = await started(database, write_settings(database, write_bus, lock_timeout_ms=8000))
     second = await started(database, write_settings(database, write_bus, lock_timeout_ms=8000))
     second.scope = first.scope
+    second.scopes = first.scopes
     yield first, second
     await stopped(first)
     await stopped(second)

@@ -12,6 +12,12 @@ from pamspec_common.calls import HEADER_LEDGER_SEQUENCE, HEADER_REPLAYED, Call
 from services.write.tests.writer import AGENT, AUDITOR, OTHER, PROVENANCE, Document, Writer, claim
 
 
+@pytest.fixture
+def writer(shared: Writer) -> Writer:
+    """A scope of its own is all that a test here needs."""
+    return shared
+
+
 def item(operation: str, **document: Any) -> Document:
     """An item of a batch, in the batch's own scope."""
     return {"operation": operation, **document}
@@ -114,7 +120,7 @@ async def test_what_one_batch_makes_and_deletes_leaves_nothing(writer: Writer, a
     answer = await writer.ok("batch", {"scope_id": writer.scope, "items": [items[0], items[2]], "atomic": atomic})
     await writer.delete(answer["results"][0])
     await writer.delete(answer["results"][1])
-    assert await writer.admin.fetchval("SELECT count(*) FROM core.source_event WHERE salt IS NOT NULL") == 0
+    assert await writer.count("core.source_event", "salt IS NOT NULL") == 0
     await writer.check_scope()
 
 
@@ -135,7 +141,7 @@ async def test_an_atomic_batch_writes_all_or_nothing(writer: Writer) -> None:
     again = await writer.call("batch", failing, key="k")
     assert (again.headers[HEADER_REPLAYED], orjson.loads(again.body)["error"]) == ("true", error)
     assert await writer.count("core.version_private") == before
-    assert await writer.admin.fetchval("SELECT count(*) FROM core.version_private WHERE content IS NULL") == 0
+    assert await writer.count("core.version_private", "content IS NULL") == 0
     done = await writer.ok("batch", {**failing, "items": failing["items"][:2]}, key="other")
     assert [result["ledger_sequence"] for result in done["results"]] == [2, 3]
     assert (await writer.refused("delete", writer.change(victim, policy_basis="x")))["code"] == "object_deleted"
@@ -160,7 +166,7 @@ async def test_a_batch_is_answered_again_byte_for_byte(writer: Writer, atomic: b
     first = await writer.call("batch", document, key="k")
     assert first.status == 200
     if not atomic:
-        late = await writer.admin.fetchval("SELECT version_id FROM core.object_head WHERE object_id = 'obj:late'")
+        late = await writer.only("version_id", "core.object_head", "object_id = 'obj:late'")
         assert codes(orjson.loads(first.body)["results"])[4] == "version_conflict"
         assert late
     await writer.create("something between")

@@ -14,6 +14,13 @@ from pamspec_write.documents import MAX_CONTENT
 from services.write.tests.test_requests_by_contract import CREATE, DELETE, TRANSITION, UPDATE
 from services.write.tests.writer import AGENT, BACKEND, PROVENANCE, Document, Writer, claim
 
+
+@pytest.fixture
+def writer(shared: Writer) -> Writer:
+    """A scope of its own is all that a test here needs."""
+    return shared
+
+
 BODY = b'{"scope_id":"%s","object_type":"claim","provenance":{"activity":"t"},"canonical_content":%s}'
 
 # Texts whose bytes must come back but for white space between tokens.
@@ -51,9 +58,9 @@ async def test_content_comes_back_as_it_was_written(writer: Writer, content: byt
     answer = await writer.call("create", BODY % (writer.scope.encode(), content))
     assert answer.status == 201, answer.body[:500]
     assert b'"canonical_content":' + content + b',"committed_at"' in answer.body
-    stored = await writer.admin.fetchval("SELECT content FROM core.version_private")
+    stored = await writer.only("content", "core.version_private")
     assert stored == content
-    projected = json.loads(await writer.admin.fetchval("SELECT content FROM core.object_head"))
+    projected = json.loads(await writer.only("content", "core.object_head"))
     if b"\\u0000" not in content and b"." not in content and b"e" not in content.lower():
         assert projected == json.loads(content)
     made = json.loads(answer.body)
@@ -110,7 +117,7 @@ async def test_a_body_is_one_operation_document(writer: Writer, body: bytes) -> 
 async def test_content_is_stored_whole_up_to_its_limit(writer: Writer, size: int) -> None:
     made = await writer.create("x" * (size - 2))
     assert len(made["envelope"]["canonical_content"]) == size - 2
-    assert await writer.admin.fetchval("SELECT length(content) FROM core.version_private") == size
+    assert await writer.only("length(content)", "core.version_private") == size
 
 
 async def test_content_beyond_its_limit_names_it(writer: Writer) -> None:
@@ -176,9 +183,7 @@ async def test_times_to_the_ends_of_the_calendar(writer: Writer, at: str) -> Non
     made = await writer.create(valid_from=at, observed_at=at, provenance={"activity": "a", "observed_at": at})
     expected = "2026-03-01T00:00:00.500000Z" if "+" in at else at.replace("00Z", "00.000000Z")
     assert made["envelope"]["valid_from"] == made["envelope"]["provenance"]["observed_at"] == expected
-    stored = await writer.admin.fetchval(
-        "SELECT to_char(valid_from AT TIME ZONE 'UTC', 'YYYY AD') FROM core.object_head"
-    )
+    stored = await writer.only("to_char(valid_from AT TIME ZONE 'UTC', 'YYYY AD')", "core.object_head")
     assert stored == f"{expected[:4]} AD"
 
 

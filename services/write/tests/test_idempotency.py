@@ -11,6 +11,12 @@ from pamspec_common.calls import HEADER_LEDGER_SEQUENCE, HEADER_REPLAYED, Answer
 from services.write.tests.writer import AGENT, BACKEND, OTHER, PROVENANCE, SUBSCRIPTION, Document, Writer, claim
 
 
+@pytest.fixture
+def writer(shared: Writer) -> Writer:
+    """A scope of its own is all that a test here needs."""
+    return shared
+
+
 async def twice(writer: Writer, operation: str, document: Document) -> tuple[Answer, Answer]:
     """The answers of the same document under the same key, sent one after the other."""
     first = await writer.call(operation, document, key="again")

@@ -2,7 +2,15 @@
 
 from __future__ import annotations
 
+import pytest
+
 from services.write.tests.writer import PROVENANCE, Writer
+
+
+@pytest.fixture
+def writer(shared: Writer) -> Writer:
+    """A scope of its own is all that a test here needs."""
+    return shared
 
 
 async def test_a_history_from_create_to_delete(writer: Writer) -> None:

@@ -181,9 +181,13 @@ VALUES: list[Any] = [
 
 
 def _changes(document: Any) -> Iterator[tuple[str, Any]]:
-    """The document with one member changed, removed or added, at any depth; content is the client's own affair."""
-    for path in _members(document):
-        for value in [*VALUES, ...]:
+    """The document with one member changed, removed or added, at any depth; content is the client's own affair.
+
+    Members within members share the values among them.
+    """
+    for number, path in enumerate(_members(document)):
+        values = VALUES if len(path) == 1 else VALUES[number % 2 :: 2]
+        for value in [*values, ...]:
             changed = copy.deepcopy(document)
             holder = changed
             for step in path[:-1]:

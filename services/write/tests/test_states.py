@@ -12,6 +12,13 @@ from pamspec_write.documents import STATES
 from pamspec_write.model.states import ALL_STATES, DIMENSIONS, EDGES, check_edge
 from services.write.tests.writer import PROVENANCE, Document, Writer
 
+
+@pytest.fixture
+def writer(shared: Writer) -> Writer:
+    """A scope of its own is all that a test here needs."""
+    return shared
+
+
 # From the requirements, by hand: what a plain transition may do without a policy (P92-P98).
 OPEN = {
     "lifecycle": {

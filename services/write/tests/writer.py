@@ -46,6 +46,7 @@ SUBSCRIPTION = service_principal("subscription", TENANT)
 
 PROVENANCE = {"activity": "test"}
 _names = count(1)
+_KEYS = "SELECT scope_key FROM core.scope WHERE scope_id = ANY($1::text[])"
 
 
 def write_settings(database: Database, bus: NatsAddress, **changes: Any) -> Settings:
@@ -90,6 +91,8 @@ class Writer:
     admin: asyncpg.Connection[asyncpg.Record]
     scope: str = ""
     signer: TokenSigner = field(default_factory=lambda: TokenSigner(KID, KEY))
+    scopes: list[str] = field(default_factory=list)
+    """The scopes that the test has made; scopes of other tests are none of its business."""
 
     async def call(
         self, operation: str, document: Document | bytes, *, key: str | None = None, by: Principal = AGENT
@@ -143,7 +146,14 @@ class Writer:
         """Another scope."""
         scope_id = scope_id or f"scope:{next(_names)}"
         await self.ok("create_scope", {"scope_id": scope_id}, by=by)
+        self.scopes.append(scope_id)
         return scope_id
+
+    async def afresh(self) -> Writer:
+        """The same service for another test, with a scope of its own."""
+        writer = Writer(self.service, self.settings, self.admin, signer=self.signer)
+        writer.scope = await writer.new_scope()
+        return writer
 
     async def scope_key(self, scope_id: str = "", tenant_id: str = TENANT) -> int:
         """The internal key of a scope."""
@@ -164,10 +174,19 @@ class Writer:
             _check_draft("memory-event", entry.event)
         return entries
 
-    async def count(self, table: str) -> int:
-        """How many rows a table of the schema core or relay has."""
-        found: int = await self.admin.fetchval(f"SELECT count(*) FROM {table}")
+    async def count(self, table: str, where: str = "true") -> int:
+        """How many rows the scopes of the test have in a table of the schema core or relay."""
+        sql = f"SELECT count(*) FROM {table} WHERE scope_key IN ({_KEYS}) AND {where}"
+        found: int = await self.admin.fetchval(sql, self.scopes)
         return found
+
+    async def only(self, column: str, table: str, where: str = "true") -> Any:
+        """The one value of that column of the test's scopes."""
+        rows = await self.admin.fetch(
+            f"SELECT {column} FROM {table} WHERE scope_key IN ({_KEYS}) AND {where}", self.scopes
+        )
+        assert len(rows) == 1
+        return rows[0][0]
 
     async def check_scope(self, scope_id: str = "") -> None:
         """The scope keeps its invariants: gap-free, chained, in time order, all-or-none with versions and outbox."""
