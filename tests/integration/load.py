@@ -4,14 +4,14 @@ import asyncio
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
-from itertools import count
+from itertools import count, islice
 from typing import Any
 
 from pamspec_cli.demo.following import Acknowledged, Follower
 from pamspec_cli.demo.run import Pace
 from pamspec_client import AsyncClient
 from pamspec_client.documents import FollowChannel
-from pamspec_client.requests import CreateRequest
+from pamspec_client.requests import BatchItem, CreateItem, CreateRequest
 from tests.integration.checks import Entry, Whole, whole
 from tests.integration.harness import Fleet
 
@@ -145,6 +145,15 @@ def notes(scopes: Sequence[str], prefix: str, *, size: int = 0) -> Iterator[Crea
             "provenance": {"activity": "test"},
             "idempotency_key": f"{prefix}-{number}",
         }
+
+
+def items(writes: Iterator[CreateRequest], number: int) -> list[BatchItem]:
+    """The next writes, as items of a batch."""
+    found: list[BatchItem] = []
+    for request in islice(writes, number):
+        item: CreateItem = {"operation": "create", **request}
+        found.append(item)
+    return found
 
 
 async def make_scopes(client: AsyncClient, prefix: str, number: int) -> list[str]:

@@ -16,6 +16,8 @@ from tests.integration.load import Load, expect_acknowledged, followed, under_lo
 
 WRITERS = 8
 PER_SECOND = 100.0
+AT_LEAST_S = 12.0
+"""A small input is written more slowly, so that every kill comes in the middle of it."""
 AWAY_S = 1.0
 
 
@@ -45,7 +47,7 @@ async def test_everything_acknowledged_arrives_everywhere_once_though_each_part_
     for conversation in told:
         await client.create_scope(scope_id=conversation.scope_id, scope_kind="conversation")
     scopes = [conversation.scope_id for conversation in told]
-    load = Load([client], turn_by_turn(told), writers=WRITERS, per_second=PER_SECOND)
+    load = Load([client], turn_by_turn(told), writers=WRITERS, per_second=min(PER_SECOND, total / AT_LEAST_S))
     async with followed(lambda _: client, scopes, ("poll", "sse", "nats")) as followers:
         async with under_load(load, warm=1, to_end=True):
             for fifth, part in enumerate(("write", "relay", "subscription"), start=1):

@@ -15,7 +15,7 @@ from pamspec_client.frames import Frame, decode
 from pamspec_client.sse import SseParser
 from tests.integration.checks import drained, whole
 from tests.integration.harness import Fleet, until
-from tests.integration.load import followed, make_scopes, notes
+from tests.integration.load import followed, items, make_scopes, notes
 from tests.integration.wires import Wire
 
 MIB = 1024 * 1024
@@ -160,8 +160,7 @@ async def test_a_client_that_never_reads_costs_only_itself(fleet: Fleet) -> None
     big = notes([scope_id], "deaf", size=20_000)
     async with followed(lambda _: client, [scope_id], ("sse",)) as followers:
         for _ in range(15):
-            items = [{"operation": "create", **next(big)} for _ in range(100)]
-            await client.batch(scope_id=scope_id, items=[*items])  # type: ignore[list-item]
+            await client.batch(scope_id=scope_id, items=items(big, 100))
         found = await whole(fleet, [scope_id])
 
         async def heard() -> bool:

@@ -12,7 +12,7 @@ from pamspec_client.frames import Frame, decode
 from pamspec_client.sse import SseParser
 from tests.integration.checks import drained, lag, whole
 from tests.integration.harness import SECOND_DOOR, Fleet, until
-from tests.integration.load import make_scopes, notes, ordeal
+from tests.integration.load import items, make_scopes, notes, ordeal
 
 LEASE_S = 1.5
 """As the shared deployment has it."""
@@ -35,8 +35,7 @@ async def test_a_relay_stopped_in_mid_batch_wakes_after_another_took_over(fleet:
                 fleet.signal(relay, signal.SIGSTOP)
             backlog = notes([scope_id], f"backlog-{round_}")
             for _ in range(10):
-                items = [{"operation": "create"} | next(backlog) for _ in range(200)]
-                await client.batch(scope_id=scope_id, items=items)  # type: ignore[arg-type]
+                await client.batch(scope_id=scope_id, items=items(backlog, 200))
             waiting = await lag(fleet)
             assert waiting >= 2000
             for relay in ("relay-a", "relay-b"):
