@@ -71,9 +71,10 @@ async def test_a_lost_tail_is_found_by_comparing_heads(world: World, service: Se
     async with world.served(service) as url, sse(url, name) as stream:
         await stream.frame()
         poll = asyncio.create_task(ok(service, "poll", {"subscription_id": waiting, "wait_ms": 20_000}))
-        made = [one["ledger_sequence"] for one in await world.create(scope, 3)]
+        made: list[int] = []
 
         async def distance_shows() -> object:
+            made.extend(one["ledger_sequence"] for one in await world.create(scope, 1))
             heads = next(part for part in (await service.ready())[1] if part.name == "heads")
             return heads.detail["lag"] > 0 and b"pamspec_subscription_lag" in render_metrics()[0]
 

@@ -26,9 +26,9 @@ from pamspec_subscription.store import Page, Store
 
 _log = logging.getLogger(__name__)
 
-_PAGE_ROWS = 1000
+_PAGE_ROWS = 256
 _FLUSH_FRAMES = 256
-_HYDRATE = 32
+_HYDRATE = 8
 _LAST_FRAME_S = 2.0
 _STORE_PAUSE_S = 0.2
 _BLOCKED_S = 0.2

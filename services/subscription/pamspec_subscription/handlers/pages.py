@@ -13,7 +13,7 @@ from pamspec_subscription.queries import ledger
 from pamspec_subscription.store import read_page
 
 _FETCH_ROWS = 1000
-_HYDRATE = 16
+_HYDRATE = 8
 
 
 @dataclass(frozen=True)
