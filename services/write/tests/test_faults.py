@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AbstractAsyncContextManager
 from typing import Any
 
@@ -17,6 +17,7 @@ import pytest_asyncio
 from pamspec_cli.servers.databases import Database
 from pamspec_cli.servers.nats import NatsAddress
 from pamspec_common.telemetry import render_metrics, setup_metrics
+from pamspec_write import queries
 from services.write.tests.writer import PROVENANCE, TENANT, Writer, claim, started, stopped, write_settings
 
 Hold = Callable[[int], AbstractAsyncContextManager[None]]
@@ -101,6 +102,62 @@ async def test_a_key_used_between_prefetch_and_lock_is_found(writers: tuple[Writ
     answers = await asyncio.gather(*tasks)
     assert answers[0].body == answers[1].body
     assert await writers[0].count("core.version") == 1
+
+
+@pytest.fixture
+def between(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[], Awaitable[object]]], None]:
+    """Runs something once, between the prefetch of the next group and its lock."""
+
+    def arm(run: Callable[[], Awaitable[object]]) -> None:
+        lock = queries.lock
+
+        async def locked(*args: Any, **more: Any) -> Any:
+            monkeypatch.setattr(queries, "lock", lock)
+            await run()
+            return await lock(*args, **more)
+
+        monkeypatch.setattr(queries, "lock", locked)
+
+    return arm
+
+
+async def test_a_scope_that_did_not_move_keeps_what_was_read_of_it(
+    writers: tuple[Writer, Writer], between: Callable[[Callable[[], Awaitable[object]]], None]
+) -> None:
+    """One group: a batch over both scopes, and commands of the scope that stays while the other one moves."""
+    writer, other = writers
+    still, moving = writer.scope, await writer.new_scope()
+    made = await writer.create("first")
+    keyed = claim(still, "keyed", idempotency_key="k")
+    before = await writer.ok("create", keyed)
+    batch = {"scope_id": moving, "items": [{"operation": "create", **claim(scope_id)} for scope_id in (still, moving)]}
+    for scope_id in (still, moving):
+        await writer.ok("create", claim(scope_id))
+    between(lambda: other.ok("create", claim(moving, "meanwhile")))
+    answers = await asyncio.gather(
+        writer.ok("batch", batch),
+        writer.ok("update", writer.change(made, canonical_content="second", provenance=PROVENANCE)),
+        writer.ok("create", keyed),
+    )
+    assert answers[1]["sequence"] == 2
+    assert answers[2] == before
+    assert answers[0]["results"][1]["ledger_sequence"] == 3
+    for scope_id in (still, moving):
+        await writer.check_scope(scope_id)
+
+
+async def test_commits_of_one_scope_are_in_the_order_of_its_sequence(
+    writers: tuple[Writer, Writer], commit_gate: asyncpg.Connection[asyncpg.Record]
+) -> None:
+    """While one process is in its COMMIT, the other gets no sequence of that scope."""
+    first = asyncio.create_task(writers[0].create("first"))
+    await waiting_backends(writers[0], 1)
+    second = asyncio.create_task(writers[1].create("second"))
+    await waiting_backends(writers[0], 2)
+    assert await writers[0].count("core.ledger") == 0
+    await commit_gate.execute("SELECT pg_advisory_unlock(7)")
+    assert [(await task)["ledger_sequence"] for task in (first, second)] == [1, 2]
+    await writers[0].check_scope()
 
 
 async def test_a_moved_tenant_epoch_is_decided_again(

@@ -95,10 +95,13 @@ async def _transaction(
 ) -> Committed:
     states = await queries.prefetch(conn, wanted, refs.values())
     revisions, at = await queries.lock(conn, sorted(refs), wait=wait)
-    left_out = [work for work in works if any(ref.scope_key not in revisions for ref in scopes_of(work))]
-    mine = [work for work in works if work not in left_out] if left_out else list(works)
+    mine: list[Work] = []
+    left_out: list[Work] = []
+    for work in works:
+        free = all(ref.scope_key in revisions for ref in scopes_of(work))
+        (mine if free else left_out).append(work)
     if at is None or not mine:
-        return Committed([], list(left_out), set())
+        return Committed([], left_out, set())
     await _refresh(conn, mine, states, revisions, refs)
     rows = Rows()
     decider = Decider(states, rows, at, ENTROPY)
@@ -114,12 +117,16 @@ async def _refresh(
     revisions: dict[int, int],
     refs: dict[int, ScopeRef],
 ) -> None:
-    """Read again, in a statement of its own, the scopes that moved between the prefetch and the lock."""
+    """Read again, in a statement of its own, the scopes that moved between the prefetch and the lock.
+
+    The others keep what was read first: the second look asks only for what the commands of moved scopes need.
+    """
     moved = {key for key, revision in revisions.items() if states[key].revision != revision}
     if not moved:
         return
     again, _ = wanted_of([work for work in works if any(ref.scope_key in moved for ref in scopes_of(work))])
-    states.update(await queries.prefetch(conn, again, refs.values()))
+    fresh = await queries.prefetch(conn, again, refs.values())
+    states.update({key: fresh[key] for key in moved if key in fresh})
 
 
 async def _write(conn: Connection, states: dict[int, ScopeState], rows: Rows) -> None:
