@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 import asyncpg
 import pytest
 
 from pamspec_cli.servers.databases import Database
+from pamspec_cli.servers.nats import NatsAddress
 from pamspec_common.principal import Principal
-from services.write.tests.writer import PROVENANCE, TENANT, Writer, claim
+from services.write.tests.writer import PROVENANCE, TENANT, Writer, claim, started, stopped, write_settings
 
 SECRETS = [f"SECRET-{number}-x" for number in range(12)]
 
@@ -126,6 +128,34 @@ async def test_a_scope_is_created_once(writer: Writer) -> None:
     assert again == {"scope": document, "operation_id": "op:mine"}
     error = await writer.refused("create_scope", {"scope_id": "scope:new"})
     assert error["code"] == "duplicate_operation"
+
+
+async def test_one_scope_of_many_creators(writers: tuple[Writer, Writer]) -> None:
+    same = [{"scope_id": "scope:same", "scope_kind": "agent"}] * 20
+    answers = await asyncio.gather(*(writers[n % 2].ok("create_scope", document) for n, document in enumerate(same)))
+    assert {answer["scope"]["scope_kind"] for answer in answers} == {"agent"}
+    kinds = [{"scope_id": "scope:kinds", "scope_kind": f"kind-{n}"} for n in range(20)]
+    mixed = await asyncio.gather(*(writers[n % 2].call("create_scope", document) for n, document in enumerate(kinds)))
+    assert sorted(answer.status for answer in mixed) == [200] + [409] * 19
+    names = ["scope:same", "scope:kinds"]
+    assert await writers[0].admin.fetchval("SELECT count(*) FROM core.scope WHERE scope_id = ANY($1)", names) == 2
+
+
+async def test_a_scope_keeps_its_partition(database: Database, write_bus: NatsAddress) -> None:
+    first = await started(database, write_settings(database, write_bus, partitions=1))
+    later = await started(database, write_settings(database, write_bus, partitions=7))
+    new = [await later.new_scope() for _ in range(8)]
+    for scope_id in (first.scope, *new):
+        await later.ok("create", claim(scope_id))
+        await later.check_scope(scope_id)
+    rows = await later.admin.fetch(
+        "SELECT s.scope_id, o.partition FROM relay.outbox o JOIN core.scope s USING (scope_key)"
+    )
+    partitions = {row["scope_id"]: row["partition"] for row in rows}
+    assert partitions[first.scope] == 0
+    assert {partitions[scope_id] for scope_id in new} == set(range(7))
+    await stopped(later)
+    await stopped(first)
 
 
 async def everywhere(writer: Writer, text: str) -> list[str]:
