@@ -14,6 +14,7 @@ from jsonschema import Draft202012Validator
 from pamspec_common import bus, contracts
 from pamspec_common.contracts import components, sources
 from pamspec_common.errors import TREE, Unauthenticated
+from pamspec_common.events import EVENT_TYPES, PARTY_TYPES
 from pamspec_common.ids import subject_token
 
 _NAMES = ("streams", "events", "operations", "errors")
@@ -251,6 +252,12 @@ def test_the_code_sends_on_the_subjects_of_the_contract() -> None:
         principal_token=tenant, subscription_token=scope
     )
     assert set(subjects["ledger"].headers.required) == {bus.HEADER_EVENT_ID, bus.HEADER_EPOCH, bus.HEADER_SEQUENCE}
+
+
+def test_the_event_types_in_code_are_those_of_the_catalogue() -> None:
+    catalogue = contracts.events()
+    assert set(EVENT_TYPES) == set(catalogue)
+    assert {name for name, kind in catalogue.items() if kind.readers == "party"} == PARTY_TYPES
 
 
 def test_a_subject_is_filled_with_tokens_only() -> None:

@@ -15,14 +15,14 @@ import msgspec
 
 from pamspec_common import strict_json
 from pamspec_common.calls import Answer, Call, Handler, refusal
+from pamspec_common.documents import own_operation_id
 from pamspec_common.errors import PamspecError, ServiceUnavailable
-from pamspec_common.ids import mint
 from pamspec_common.policy import acting_actor
 from pamspec_common.postgres import Pool, connection, create_pool
 from pamspec_common.principal import TokenVerifier
 from pamspec_common.service import Part, Service
 from pamspec_query import documents
-from pamspec_query.documents import Common, decode, own_operation_id
+from pamspec_query.documents import Common, decode
 from pamspec_query.handlers.context import Context
 from pamspec_query.handlers.history import inspect_history
 from pamspec_query.handlers.query import query
@@ -87,7 +87,7 @@ class _Query:
                 context = Context(self.store, self.cursors, principal, actor["actor_id"], name, document)
                 return await handle(context, request)
             except PamspecError as error:
-                return refusal(error, own_operation_id(document) or mint("op"))
+                return refusal(error, own_operation_id(document))
 
         return run
 

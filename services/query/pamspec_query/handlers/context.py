@@ -17,16 +17,6 @@ from pamspec_query.model.positions import Head, check_epoch, cursor_error, stale
 from pamspec_query.queries.heads import scope_head
 from pamspec_query.store import Store
 
-RESTRICTED_EVENTS = (
-    "access_denied",
-    "delegation_exercised",
-    "delegation_granted",
-    "delegation_revoked",
-    "subscription_closed",
-    "subscription_opened",
-)
-"""Entries that only auditors, administrators and the parties named in them may see."""
-
 
 @dataclass(frozen=True, slots=True)
 class Context:

@@ -5,9 +5,10 @@ from __future__ import annotations
 from pamspec_common.calls import Answer
 from pamspec_common.envelope import envelope_bytes, note
 from pamspec_common.errors import InvalidRequest, ObjectNotFound, SnapshotNotFound
+from pamspec_common.events import PARTY_TYPES
 from pamspec_common.strict_json import dumps, loads
 from pamspec_query.documents import InspectHistory
-from pamspec_query.handlers.context import RESTRICTED_EVENTS, Context, check_cursor, refuse_grant
+from pamspec_query.handlers.context import Context, check_cursor, refuse_grant
 from pamspec_query.model.cursors import Cursor
 from pamspec_query.model.plan import DEFAULT_LIMIT
 from pamspec_query.model.positions import check_reached, headers
@@ -61,7 +62,7 @@ def _wanted(context: Context, request: InspectHistory, subject_id: str | None, a
         first_version=None if versions is None else versions.from_sequence,
         last_version=None if versions is None else versions.to_sequence,
         parties=context.parties,
-        restricted=RESTRICTED_EVENTS,
+        restricted=sorted(PARTY_TYPES),
     )
 
 

@@ -9,10 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal, LiteralString, get_args
+from typing import Literal, LiteralString
 
+from pamspec_common import conditions
+from pamspec_common.documents import STATES
 from pamspec_common.errors import InvalidRequest
-from pamspec_query.documents import Availability, Lifecycle, Retention, Validation
 
 Kind = Literal["text", "state", "time", "integer", "number", "texts"]
 Source = Literal["metadata", "private"]
@@ -48,14 +49,6 @@ class Pointer:
         return f"content:{self.text}"
 
 
-DIMENSIONS: Mapping[str, tuple[str, ...]] = {
-    "lifecycle_state": get_args(Lifecycle),
-    "availability_state": get_args(Availability),
-    "retention_state": get_args(Retention),
-    "validation_state": get_args(Validation),
-}
-
-
 def _columns() -> list[Field]:
     return [
         Field("object_id", "text", "s.object_id", unique=True, row="o"),
@@ -64,7 +57,7 @@ def _columns() -> list[Field]:
         Field("object_type", "text", "s.object_type", row="o"),
         Field("relationship_type", "text", "s.object_type", row="r"),
         Field("schema_id", "text", "s.schema_id", nullable=True),
-        *(Field(name, "state", column, states=frozenset(DIMENSIONS[name])) for name, column in STATE_COLUMNS.items()),
+        *(Field(name, "state", column, states=frozenset(STATES[name])) for name, column in STATE_COLUMNS.items()),
         Field("actor.actor_id", "text", "s.actor_id"),
         Field("provenance.provenance_id", "text", "s.provenance_id"),
         Field("observed_at", "time", "s.observed_at", nullable=True),
@@ -121,7 +114,8 @@ def resolve(name: object, where: str) -> Field | Pointer:
     if not isinstance(name, str):
         raise InvalidRequest(f"{where}.field is not a text; name a field.", details={"field": f"{where}.field"})
     if name.startswith("content:"):
-        return pointer(name.removeprefix("content:"), where)
+        text = name.removeprefix("content:")
+        return Pointer(text, conditions.pointer(text, where))
     found = FIELDS.get(name)
     if found is None:
         raise InvalidRequest(
@@ -129,19 +123,3 @@ def resolve(name: object, where: str) -> Field | Pointer:
             details={"field": f"{where}.field", "fields": sorted(FIELDS)},
         )
     return found
-
-
-def pointer(text: str, where: str) -> Pointer:
-    """The JSON Pointer of a text; InvalidRequest when it is none (RFC 6901)."""
-    if "\0" in text or (text and not text.startswith("/")):
-        raise InvalidRequest(
-            f"{where}.field is no JSON Pointer; write content:/name/0, without a NUL character.",
-            details={"field": f"{where}.field"},
-        )
-    tokens = text.split("/")[1:]
-    if any("~" in token.replace("~0", "").replace("~1", "") for token in tokens):
-        raise InvalidRequest(
-            f"{where}.field is no JSON Pointer; a tilde is written ~0 and a slash in a name ~1.",
-            details={"field": f"{where}.field"},
-        )
-    return Pointer(text, tuple(token.replace("~1", "/").replace("~0", "~") for token in tokens))

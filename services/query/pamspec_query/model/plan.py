@@ -13,6 +13,7 @@ from typing import Any
 
 from msgspec import UNSET
 
+from pamspec_common.documents import MAX_SEQUENCE
 from pamspec_common.errors import EmbeddingSpaceMismatch, InvalidRequest, PamspecError, SnapshotNotFound
 from pamspec_query.documents import AsOf, Expression, Filters, Query, Range
 from pamspec_query.model import where as tree
@@ -20,7 +21,6 @@ from pamspec_query.model.ordering import OrderKey, order
 from pamspec_query.model.states import States, states
 
 DEFAULT_LIMIT = 50
-_INT8_MAX = 2**63 - 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,11 +50,6 @@ class Plan:
     order: tuple[OrderKey, ...]
     limit: int
     fields: list[str] | None
-
-    @property
-    def past(self) -> bool:
-        """Whether an earlier position than the head was asked for."""
-        return self.recorded_at is not None or self.ledger_sequence is not None
 
     def narrowing(self) -> list[str]:
         """The fields by which the request can be narrowed when it scans too much."""
@@ -207,6 +202,6 @@ def _bound(basis: str, value: Any, name: str) -> datetime | int | None:
         return None
     if basis != "sequence":
         return tree.instant(value, field)
-    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= _INT8_MAX:
+    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= MAX_SEQUENCE:
         raise InvalidRequest(f"{field} is a ledger sequence for that basis.", details={"field": field})
     return value

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from pamspec_common.documents import STATES
 from pamspec_query.documents import Filters
-from pamspec_query.model.fields import DIMENSIONS
 
 TRUSTED: Mapping[str, tuple[str, ...]] = {
     "lifecycle_state": ("active",),
@@ -49,10 +49,10 @@ class States:
 def states(filters: Filters, trust: str | None) -> States:
     """Each state that is not named takes its default; `trust` sets all four and a named filter overrides it."""
     short: Mapping[str, tuple[str, ...] | None]
-    short = dict.fromkeys(DIMENSIONS) if trust == "all" else WORKING if trust == "working" else TRUSTED
+    short = dict.fromkeys(STATES) if trust == "all" else WORKING if trust == "working" else TRUSTED
     passing: dict[str, tuple[str, ...] | None] = {}
     named: dict[str, tuple[str, ...] | None] = {}
-    for dimension in DIMENSIONS:
+    for dimension in STATES:
         given = getattr(filters, dimension)
         if given is None:
             passing[dimension] = short[dimension]

@@ -11,30 +11,21 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, Literal
+from typing import Any
 
-from pamspec_common.errors import InvalidRequest
+from pamspec_common.conditions import MEMBERSHIPS, OPERATORS, ORDERINGS, Joint, read_tree, refused
 from pamspec_common.instants import parse as parse_instant
 from pamspec_common.strict_json import LosslessFloat, canonical
 from pamspec_query.documents import holds_nul
 from pamspec_query.model.fields import Field, Pointer, resolve
 
-MAX_DEPTH = 8
-MAX_CONDITIONS = 200
-MAX_VALUES = 1000
 _INT8 = 2**63
-
-Joint = Literal["and", "or", "not"]
-_JOINTS: tuple[Joint, ...] = ("and", "or", "not")
-OPERATORS = ("eq", "ne", "gt", "gte", "lt", "lte", "in", "nin", "exists", "contains", "starts_with")
-_ORDER = frozenset({"gt", "gte", "lt", "lte"})
-_SETS = frozenset({"in", "nin"})
 _ALLOWED: dict[str, frozenset[str]] = {
     "text": frozenset(OPERATORS),
     "state": frozenset({"eq", "ne", "in", "nin", "exists"}),
-    "time": frozenset({"eq", "ne", "in", "nin", "exists"}) | _ORDER,
-    "integer": frozenset({"eq", "ne", "in", "nin", "exists"}) | _ORDER,
-    "number": frozenset({"eq", "ne", "in", "nin", "exists"}) | _ORDER,
+    "time": frozenset({"eq", "ne", "in", "nin", "exists"}) | ORDERINGS,
+    "integer": frozenset({"eq", "ne", "in", "nin", "exists"}) | ORDERINGS,
+    "number": frozenset({"eq", "ne", "in", "nin", "exists"}) | ORDERINGS,
     "texts": frozenset({"exists", "contains"}),
 }
 _TINY = re.compile(r"[eE]-[0-9]{4}")
@@ -60,7 +51,7 @@ class Condition:
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """and: all hold; or: at least one holds; not: none holds."""
+    """Conditions and groups under one joint."""
 
     joint: Joint
     members: tuple[Node, ...]
@@ -71,7 +62,7 @@ Node = Group | Condition
 
 def parse(document: Any) -> Node:
     """The tree of a request; InvalidRequest names the place that is wrong."""
-    return _Parser().node(document, "where", 1)
+    return read_tree(document, "where", _condition, _group)
 
 
 def fields_of(node: Node) -> list[str]:
@@ -81,55 +72,25 @@ def fields_of(node: Node) -> list[str]:
     return sorted({name for member in node.members for name in fields_of(member)})
 
 
-class _Parser:
-    def __init__(self) -> None:
-        self._conditions = 0
-
-    def node(self, document: Any, where: str, depth: int) -> Node:
-        if depth > MAX_DEPTH:
-            raise _refused(where, f"the tree is deeper than {MAX_DEPTH} levels; flatten it", limit=MAX_DEPTH)
-        if not isinstance(document, dict):
-            raise _refused(where, "a condition or a group is an object")
-        joint = next((name for name in _JOINTS if name in document), None)
-        if joint is None:
-            return self._condition(document, where)
-        members = document[joint]
-        if len(document) > 1 or not isinstance(members, list) or not members:
-            raise _refused(where, f"a group is one member {joint} with a list of at least one condition")
-        inner = tuple(self.node(member, f"{where}.{joint}[{index}]", depth + 1) for index, member in enumerate(members))
-        return Group(joint, inner)
-
-    def _condition(self, document: dict[str, Any], where: str) -> Condition:
-        self._conditions += 1
-        if self._conditions > MAX_CONDITIONS:
-            raise _refused(where, f"the tree has more than {MAX_CONDITIONS} conditions", limit=MAX_CONDITIONS)
-        if document.keys() != {"field", "op", "value"}:
-            raise _refused(where, "a condition has exactly the members field, op and value")
-        target = resolve(document["field"], where)
-        op = document["op"]
-        if not isinstance(op, str) or op not in OPERATORS:
-            raise _refused(where, f"op is one of {', '.join(OPERATORS)}")
-        return Condition(target, op, _value(target, op, document["value"], where))
+def _condition(field: Any, op: str, value: Any, place: str) -> Condition:
+    target = resolve(field, place)
+    return Condition(target, op, _value(target, op, value, place))
 
 
-def _refused(where: str, reason: str, **details: Any) -> InvalidRequest:
-    return InvalidRequest(f"{where}: {reason}.", details={"field": where, **details})
+def _group(joint: Joint, members: list[Node]) -> Group:
+    return Group(joint, tuple(members))
 
 
 def _value(target: Field | Pointer, op: str, value: Any, where: str) -> Any:
     if holds_nul(value):
-        raise _refused(where, "a NUL character cannot be looked for")
+        raise refused(where, "a NUL character cannot be looked for")
     if op == "exists":
-        if not isinstance(value, bool):
-            raise _refused(where, "exists takes true or false")
         return value
-    if op in _SETS and (not isinstance(value, list) or not 1 <= len(value) <= MAX_VALUES):
-        raise _refused(where, f"{op} takes a list of 1 to {MAX_VALUES} values", limit=MAX_VALUES)
     if isinstance(target, Pointer):
         return _content_value(op, value, where)
     if op not in _ALLOWED[target.kind]:
-        raise _refused(where, f"{target.name} cannot be compared by {op}")
-    if op in _SETS:
+        raise refused(where, f"{target.name} cannot be compared by {op}")
+    if op in MEMBERSHIPS:
         return [_field_value(target, member, where) for member in value]
     if value is None and op in ("eq", "ne"):
         return None
@@ -139,18 +100,18 @@ def _value(target: Field | Pointer, op: str, value: Any, where: str) -> Any:
 def _field_value(field: Field, value: Any, where: str) -> Any:
     if field.kind in ("text", "state", "texts"):
         if not isinstance(value, str):
-            raise _refused(where, f"{field.name} is compared with a text")
+            raise refused(where, f"{field.name} is compared with a text")
         if field.kind == "state" and value not in field.states:
-            raise _refused(where, f"{field.name} is one of {', '.join(sorted(field.states))}")
+            raise refused(where, f"{field.name} is one of {', '.join(sorted(field.states))}")
         return value
     if field.kind == "time":
         return instant(value, where)
     if isinstance(value, bool) or not isinstance(value, int if field.kind == "integer" else int | LosslessFloat):
-        raise _refused(where, f"{field.name} is compared with a number, without a fraction where it counts")
+        raise refused(where, f"{field.name} is compared with a number, without a fraction where it counts")
     if field.kind == "number":
         return _json(value)
     if not -_INT8 <= value < _INT8:
-        raise _refused(where, f"{field.name} is compared with an integer of 64 bits")
+        raise refused(where, f"{field.name} is compared with an integer of 64 bits")
     return value
 
 
@@ -161,26 +122,22 @@ def instant(value: Any, where: str) -> datetime:
             return parse_instant(value)
     except ValueError:
         pass
-    raise _refused(where, "a time is RFC 3339 with an offset, such as 2026-01-01T00:00:00Z, in the years 1 to 9999")
+    raise refused(where, "a time is RFC 3339 with an offset, such as 2026-01-01T00:00:00Z, in the years 1 to 9999")
 
 
 def _content_value(op: str, value: Any, where: str) -> Any:
-    if op in _SETS:
+    if op in MEMBERSHIPS:
         return [_scalar(member, op, where) for member in value]
     if op in ("eq", "ne"):
         return _scalar(value, op, where)
-    if op in _ORDER:
-        if isinstance(value, bool) or not isinstance(value, str | int | LosslessFloat):
-            raise _refused(where, f"{op} takes a text or a number")
-        return _json(value)
-    if op == "starts_with" and not isinstance(value, str):
-        raise _refused(where, "starts_with takes a text")
+    if op in ORDERINGS and (isinstance(value, bool) or not isinstance(value, str | int | LosslessFloat)):
+        raise refused(where, f"{op} takes a text or a number")
     return _json(value)
 
 
 def _scalar(value: Any, op: str, where: str) -> Json:
     if isinstance(value, dict | list):
-        raise _refused(where, f"{op} compares with a text, a number, true, false or null; use contains for more")
+        raise refused(where, f"{op} compares with a text, a number, true, false or null; use contains for more")
     return _json(value)
 
 
