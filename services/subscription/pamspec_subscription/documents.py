@@ -6,76 +6,46 @@ What a request may carry is contracts/operations/*.request.json; whatever else i
 from __future__ import annotations
 
 import hashlib
-import re
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal, TypeVar
 
 import msgspec
 
+from pamspec_common import documents
+from pamspec_common.documents import (
+    MAX_PAGE,
+    RETRY_FIELDS,
+    STANDARD_TYPES,
+    Actor,
+    CommonFields,
+    Pagination,
+    Position,
+    Sequence,
+    WaitMs,
+    is_extension_type,
+)
 from pamspec_common.errors import AccessDenied, InvalidRequest
+from pamspec_common.events import EventType
 from pamspec_common.ids import Id
 from pamspec_common.strict_json import canonical
-from pamspec_subscription.matching import EVENT_TYPE_SET, EVENT_TYPES
 from pamspec_subscription.model import ACKNOWLEDGED, Delivery
 from pamspec_subscription.predicates import compile_predicate
 
-MAX_INT = 2**63 - 1
-MAX_WAIT_MS = 30_000
 MIN_KEEPALIVE_MS = 100
 MAX_KEEPALIVE_MS = 24 * 3600 * 1000
 
-Position = Annotated[int, msgspec.Meta(ge=0, le=MAX_INT)]
-Sequence_ = Annotated[int, msgspec.Meta(ge=1, le=MAX_INT)]
-Epoch = Annotated[int, msgspec.Meta(ge=1, le=2**31 - 1)]
-WaitMs = Annotated[int, msgspec.Meta(ge=0, le=MAX_WAIT_MS)]
-Key = Annotated[str, msgspec.Meta(min_length=1, max_length=255, pattern=r"^[^\x00-\x1f\x7f]+\Z")]
 
-_STANDARD_TYPES = frozenset(
-    (
-        "claim",
-        "decision",
-        "task",
-        "artifact",
-        "observation",
-        "entity",
-        "summary",
-        "tool_invocation",
-        "tool_result",
-        "working_memory",
-    )
-)
-_EXTENSION_TYPE = re.compile(r"^(?:[a-z0-9]+(?:\.[a-z0-9-]+)+\.[a-z][a-z0-9-]*\Z|[a-z][a-z0-9+.-]*:)")
-
-
-class Actor(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
-    """An actor as sent; the subscription keeps its ids alone."""
-
-    actor_id: Id
-    actor_kind: str
-    display_name: str | None = None
-    on_behalf_of_actor_id: Id | None = None
-    delegation_id: Id | None = None
-    attestation: dict[str, Any] | None = None
-
-
-class Common(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
+class Common(CommonFields, kw_only=True):
     """The fields that every operation may carry."""
 
     scope_id: Id | None = None
-    operation_id: Id | None = None
-    idempotency_key: Key | None = None
     actor: Actor | None = None
-    delegation_id: Id | None = None
-    evaluation_run_id: Id | None = None
-    min_sequence: Position | None = None
-    wait_ms: WaitMs = 0
-    ledger_epoch: Epoch | None = None
 
 
 class Filter(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
     """A filter as sent."""
 
-    event_classes: Annotated[list[str], msgspec.Meta(min_length=1)] | None = None
+    event_classes: Annotated[list[EventType], msgspec.Meta(min_length=1)] | None = None
     object_type: Annotated[str, msgspec.Meta(min_length=1)] | None = None
     object_id: Id | None = None
     predicate: dict[str, Any] | None = None
@@ -84,7 +54,7 @@ class Filter(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
 class DeliveryPreferences(msgspec.Struct, forbid_unknown_fields=True):
     """Delivery preferences as sent."""
 
-    batching_max_events: Annotated[int, msgspec.Meta(ge=1, le=1000)] = 1000
+    batching_max_events: Annotated[int, msgspec.Meta(ge=1, le=MAX_PAGE)] = MAX_PAGE
     batching_max_wait_ms: WaitMs = 0
     keepalive_interval_ms: Annotated[int, msgspec.Meta(ge=0, le=MAX_KEEPALIVE_MS)] = 0
     backpressure_policy: Literal["close_on_lag", "block", "drop_oldest"] | None = None
@@ -112,7 +82,7 @@ class OnSubscription(Common, kw_only=True):
 class Poll(OnSubscription, kw_only=True):
     """poll."""
 
-    max: Annotated[int, msgspec.Meta(ge=1, le=1000)] = 100
+    max: Annotated[int, msgspec.Meta(ge=1, le=MAX_PAGE)] = 100
     after_sequence: Position | None = None
 
 
@@ -120,20 +90,13 @@ class Ack(OnSubscription, kw_only=True):
     """ack."""
 
     sequence: Position | None = None
-    sequences: Annotated[list[Sequence_], msgspec.Meta(min_length=1, max_length=1000)] | None = None
+    sequences: Annotated[list[Sequence], msgspec.Meta(min_length=1, max_length=1000)] | None = None
 
 
 class Reset(OnSubscription, kw_only=True):
     """reset."""
 
     after_sequence: Position
-
-
-class Pagination(msgspec.Struct, forbid_unknown_fields=True):
-    """A page."""
-
-    limit: Annotated[int, msgspec.Meta(ge=1, le=1000)]
-    cursor: Annotated[str, msgspec.Meta(min_length=1)] | None = None
 
 
 class ListSubscriptions(Common, kw_only=True):
@@ -146,12 +109,9 @@ class ListSubscriptions(Common, kw_only=True):
 T = TypeVar("T", bound=Common)
 
 
-def decode(document: Any, kind: type[T]) -> T:
+def decode(kind: type[T], document: Any) -> T:
     """The request of a parsed document; InvalidRequest names the member that is wrong."""
-    try:
-        request = msgspec.convert(document, kind)
-    except msgspec.ValidationError as error:
-        raise InvalidRequest(f"{error}. Correct it and send it again.") from None
+    request = documents.decode(kind, document, free=("predicate",))
     if request.delegation_id is not None or (request.actor is not None and request.actor.delegation_id is not None):
         raise AccessDenied("No effective grant with that delegation_id lets this actor subscribe here.")
     return request
@@ -159,11 +119,7 @@ def decode(document: Any, kind: type[T]) -> T:
 
 def request_hash(document: Mapping[str, Any]) -> bytes:
     """What makes two requests with one key the same: the document without its key and its waiting (S16)."""
-    kept = {
-        name: value
-        for name, value in document.items()
-        if name not in ("operation_id", "idempotency_key", "min_sequence", "wait_ms")
-    }
+    kept = {name: value for name, value in document.items() if name not in RETRY_FIELDS}
     return hashlib.sha256(canonical(kept)).digest()
 
 
@@ -183,11 +139,8 @@ def check_subscribe(request: Subscribe) -> int | None:
 
 
 def _check_filter(wanted: Filter) -> None:
-    unknown = [name for name in wanted.event_classes or () if name not in EVENT_TYPE_SET]
-    if unknown:
-        raise InvalidRequest(f"filter.event_classes: unknown event type; use {', '.join(EVENT_TYPES)}.")
     kind = wanted.object_type
-    if kind is not None and kind not in _STANDARD_TYPES and not _EXTENSION_TYPE.match(kind):
+    if kind is not None and kind not in STANDARD_TYPES and not is_extension_type(kind):
         raise InvalidRequest("filter.object_type is neither a standard type nor an extension type's name.")
     if wanted.predicate is not None:
         compile_predicate(wanted.predicate)

@@ -10,49 +10,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from pamspec_common.events import EVENT_TYPES, PARTY_TYPES
 from pamspec_common.principal import RIGHT_ADMIN, RIGHT_AUDIT, Principal
 from pamspec_common.strict_json import dumps
 from pamspec_subscription.entries import Entry
 from pamspec_subscription.predicates import Test, compile_predicate
 
-EVENT_TYPES = (
-    "object_created",
-    "object_updated",
-    "provenance_updated",
-    "lifecycle_transitioned",
-    "availability_transitioned",
-    "retention_transitioned",
-    "validation_transitioned",
-    "relationship_created",
-    "relationship_updated",
-    "object_redacted",
-    "object_deleted",
-    "working_memory_promoted",
-    "tool_invoked",
-    "tool_completed",
-    "embedding_generated",
-    "index_rebuilt",
-    "access_denied",
-    "subscription_opened",
-    "subscription_closed",
-    "delegation_granted",
-    "delegation_revoked",
-    "delegation_exercised",
-)
-EVENT_TYPE_SET = frozenset(EVENT_TYPES)
-PARTY_TYPES = frozenset(
-    {
-        "access_denied",
-        "subscription_opened",
-        "subscription_closed",
-        "delegation_granted",
-        "delegation_revoked",
-        "delegation_exercised",
-    }
-)
-"""Seen by auditors, administrators and the party that the event names."""
 OTHER_SUBJECT_TYPES = ("index_rebuilt", "access_denied", "delegation_exercised", "embedding_generated")
 """Events that may name an object although the ledger's subject column holds something else, or nothing."""
+_EVENT_TYPES = frozenset(EVENT_TYPES)
 _PAYLOAD_PARTIES = ("granting_actor_id", "delegated_actor_id")
 
 
@@ -133,7 +99,7 @@ class Matcher:
             return [entry for entry in entries if self.matches(entry)]
         if self._types is None and self.viewer.everything:
             return list(entries)
-        quick = EVENT_TYPE_SET - PARTY_TYPES if self._types is None else self._types - PARTY_TYPES
+        quick = _EVENT_TYPES - PARTY_TYPES if self._types is None else self._types - PARTY_TYPES
         return [entry for entry in entries if entry.event_type in quick or self.matches(entry)]
 
     def matches(self, entry: Entry) -> bool:

@@ -7,11 +7,13 @@ from typing import Any
 import orjson
 import pytest
 
+from pamspec_common.conditions import MAX_CONDITIONS, MAX_DEPTH
 from pamspec_common.errors import InvalidRequest
+from pamspec_common.events import PARTY_TYPES
 from pamspec_common.principal import RIGHT_ADMIN, RIGHT_AUDIT, Principal
 from pamspec_subscription.entries import Entry
-from pamspec_subscription.matching import EVENT_TYPES, PARTY_TYPES, Matcher, viewer_of
-from pamspec_subscription.predicates import MAX_CONDITIONS, MAX_DEPTH, compile_predicate
+from pamspec_subscription.matching import Matcher, viewer_of
+from pamspec_subscription.predicates import compile_predicate
 
 EVENT: dict[str, Any] = {
     "event_id": "evt:1",
@@ -214,11 +216,3 @@ def test_equal_filters_of_one_viewer_are_one() -> None:
     assert len({first, second}) == 1
     other = Matcher({"object_id": "obj:1", "object_type": "claim"}, viewer_of(AGENT, {"actor_id": "agent:2"}))
     assert first != other
-
-
-def test_the_event_types_are_those_of_the_contract() -> None:
-    from pamspec_common import contracts
-
-    catalogue = contracts.events()
-    assert set(EVENT_TYPES) == set(catalogue)
-    assert {name for name, kind in catalogue.items() if kind.readers == "party"} == PARTY_TYPES

@@ -6,8 +6,8 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
-from pamspec_common import ids
 from pamspec_common.calls import Answer, Call, Handler, refusal
+from pamspec_common.documents import own_operation_id, take_header_key
 from pamspec_common.errors import InvalidRequest, PamspecError
 from pamspec_common.principal import Principal, TokenVerifier
 from pamspec_common.strict_json import parse
@@ -33,29 +33,18 @@ def handler(verifier: TokenVerifier, kind: type[T], act: Callable[[Asked[T]], Aw
     """An operation's handler: whatever is refused becomes an answer with the request's operation_id."""
 
     async def handle(call: Call) -> Answer:
-        operation_id = ids.mint("op")
+        operation_id = own_operation_id(None)
         try:
             principal = verifier.verify(call.principal)
             document = parse(call.body)
-            if isinstance(document, dict) and ids.is_id(document.get("operation_id")):
-                operation_id = document["operation_id"]
-            request = decode(document, kind)
-            _take_header_key(request, call.idempotency_key)
+            operation_id = own_operation_id(document)
+            request = decode(kind, document)
+            take_header_key(request, call.idempotency_key)
             return await act(Asked(principal, request, document, operation_id))
         except PamspecError as error:
             return refusal(error, operation_id)
 
     return handle
-
-
-def _take_header_key(request: Common, key: str | None) -> None:
-    if key is None:
-        return
-    if not 1 <= len(key) <= 255:
-        raise InvalidRequest("The header Idempotency-Key must have 1 to 255 characters.", details={"limit": 255})
-    if request.idempotency_key not in (None, key):
-        raise InvalidRequest("The header Idempotency-Key and the field idempotency_key differ; send one of them.")
-    request.idempotency_key = key
 
 
 def allowed(asked: Asked[T], subscription: Subscription, action: str, decide: Decide) -> Subscription:

@@ -6,9 +6,10 @@ from collections.abc import Sequence
 from datetime import datetime, timedelta
 
 from pamspec_common.envelope import envelope_bytes
+from pamspec_common.events import EVENT_TYPES
 from pamspec_common.postgres import Connection
 from pamspec_subscription.entries import Entry
-from pamspec_subscription.matching import EVENT_TYPES, OTHER_SUBJECT_TYPES, Matcher
+from pamspec_subscription.matching import OTHER_SUBJECT_TYPES, Matcher
 from pamspec_subscription.model import Head
 
 RESOLVE_SQL = "SELECT scope_key FROM core.resolve_scope($1, $2)"
