@@ -12,9 +12,9 @@ from pamspec_cli.deployment import Deployment, in_environment
 from pamspec_common import server
 from pamspec_common.peers import LocalPeer
 from pamspec_common.service import Service
-from pamspec_gateway.settings import GatewaySettings
+from pamspec_gateway.settings import Settings as GatewaySettings
 from pamspec_query.settings import Settings as QuerySettings
-from pamspec_relay.settings import RelaySettings
+from pamspec_relay.settings import Settings as RelaySettings
 from pamspec_subscription.settings import Settings as SubscriptionSettings
 from pamspec_write.settings import Settings as WriteSettings
 

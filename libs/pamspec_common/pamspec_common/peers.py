@@ -63,6 +63,18 @@ def peer_session() -> aiohttp.ClientSession:
     )
 
 
+def closing(service: Service, session: aiohttp.ClientSession) -> Service:
+    """The service, which closes the session of its peers once it has stopped."""
+    stop = service.on_stop
+
+    async def stop_and_close() -> None:
+        await stop()
+        await session.close()
+
+    service.on_stop = stop_and_close
+    return service
+
+
 class RemotePeer:
     """A service behind a URL; the session belongs to the caller."""
 

@@ -68,18 +68,19 @@ def test_a_free_member_may_hold_nulls_inside() -> None:
 def test_the_id_of_a_wrong_body() -> None:
     assert own_operation_id({"operation_id": "op:1", "unknown": 1}) == "op:1"
     assert own_operation_id({"operation_id": "no id"}, "op:2") == "op:2"
-    for body in (None, [], "op:1", {"operation_id": 1}, {"operation_id": "op:1\n"}):
+    bodies: list[Any] = [None, [], "op:1", {"operation_id": 1}, {"operation_id": "op:1\n"}]
+    for body in bodies:
         assert own_operation_id(body).startswith("op:")
         assert own_operation_id(body) != "op:1"
 
 
 def test_the_header_key_serves_where_the_body_has_none() -> None:
-    request = CommonFields()
-    take_header_key(request, None)
-    assert request.idempotency_key is None
+    without, request = CommonFields(), CommonFields()
+    take_header_key(without, None)
+    assert without.idempotency_key is None
     take_header_key(request, "k")
     take_header_key(request, "k")
-    assert request.idempotency_key == "k"
+    assert request == CommonFields(idempotency_key="k")
     with pytest.raises(InvalidRequest, match="differ"):
         take_header_key(request, "other")
     for wrong in ("", "a\tb", "k" * (MAX_KEY + 1)):

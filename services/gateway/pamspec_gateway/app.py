@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from pamspec_common import contracts
 from pamspec_common.asgi import ASGIApp
 from pamspec_common.errors import PamspecError
-from pamspec_common.peers import Peer, RemotePeer, peer_session
+from pamspec_common.peers import Peer, RemotePeer, closing, peer_session
 from pamspec_common.postgres import Pool, connection, create_pool
 from pamspec_common.principal import TokenSigner
 from pamspec_common.service import Background, Part, Service
@@ -20,7 +20,7 @@ from pamspec_gateway.authentication import Guard
 from pamspec_gateway.door import Limits, Load, OperationDoor, Route
 from pamspec_gateway.pages import framework
 from pamspec_gateway.queries import select_reachable
-from pamspec_gateway.settings import GatewaySettings
+from pamspec_gateway.settings import Settings
 from pamspec_gateway.streams import StreamDoor
 
 _READY_WITHIN_S = 3.0
@@ -29,30 +29,22 @@ _ESSENTIAL = frozenset(("write", "query"))
 _WAITING = frozenset(("poll",))
 
 
-def build(settings: GatewaySettings, peers: Mapping[str, Peer]) -> Service:
+def build(settings: Settings, peers: Mapping[str, Peer]) -> Service:
     """The gateway in front of these peers: write, query and subscription, and relay where its readiness is known."""
     return _Gateway(settings, peers).service()
 
 
-def build_remote(settings: GatewaySettings) -> Service:
+def build_remote(settings: Settings) -> Service:
     """The gateway in front of services in other processes; call it in a running event loop."""
     session = peer_session()
     urls = {"write": settings.write_url, "query": settings.query_url, "subscription": settings.subscription_url}
     if settings.relay_url is not None:
         urls["relay"] = settings.relay_url
-    service = build(settings, {name: RemotePeer(session, url) for name, url in urls.items()})
-    stop = service.on_stop
-
-    async def stop_and_close() -> None:
-        await stop()
-        await session.close()
-
-    service.on_stop = stop_and_close
-    return service
+    return closing(build(settings, {name: RemotePeer(session, url) for name, url in urls.items()}), session)
 
 
 class _Gateway:
-    def __init__(self, settings: GatewaySettings, peers: Mapping[str, Peer]) -> None:
+    def __init__(self, settings: Settings, peers: Mapping[str, Peer]) -> None:
         self._settings, self._peers = settings, dict(peers)
         self._background = Background()
         self._pool: Pool | None = None

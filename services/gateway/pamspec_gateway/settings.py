@@ -1,4 +1,4 @@
-"""The gateway's settings, read once from the environment (PAMSPEC_...)."""
+"""Settings of the gateway."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pamspec_common.settings import CommonSettings
 MIB = 1024 * 1024
 
 
-class GatewaySettings(CommonSettings):
+class Settings(CommonSettings):
     """What the public door needs beyond the common settings."""
 
     key_pepper: SecretStr

@@ -17,7 +17,7 @@ from pamspec_common.calls import Answer, Call, Handler
 from pamspec_common.keys import key_hash
 from pamspec_common.principal import Principal, TokenVerifier
 from pamspec_common.service import Part, Service
-from pamspec_gateway.settings import GatewaySettings
+from pamspec_gateway.settings import Settings
 
 Headers = CIMultiDictProxy[str]
 
@@ -127,7 +127,7 @@ async def insert_key(
         await conn.close()
 
 
-def gateway_settings(database: Database, **changed: object) -> GatewaySettings:
+def gateway_settings(database: Database, **changed: object) -> Settings:
     """Settings for a gateway on this database."""
     given: dict[str, object] = {
         "database_url": database.role("gateway"),
@@ -135,7 +135,7 @@ def gateway_settings(database: Database, **changed: object) -> GatewaySettings:
         "token_keys": TOKEN_KEYS,
         "drain_s": 2.0,
     }
-    return GatewaySettings.model_validate(given | changed)
+    return Settings.model_validate(given | changed)
 
 
 def echo_service(name: str, behind: Behind) -> Service:

@@ -1,4 +1,4 @@
-"""The query service as a process."""
+"""The query service as a process: `python -m pamspec_query`."""
 
 import sys
 

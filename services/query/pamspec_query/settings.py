@@ -8,7 +8,7 @@ from pamspec_common.settings import CommonSettings
 
 
 class Settings(CommonSettings):
-    """What the query service needs to know beside the common settings; names start with PAMSPEC_."""
+    """What the query service needs beyond the common settings."""
 
     query_timeout_ms: int = Field(default=5000, ge=1)
     """How long one statement of a query or history may run before invalid_request says what to narrow."""

@@ -1,17 +1,11 @@
-"""The relay as a process of its own."""
+"""The relay as a process: `python -m pamspec_relay`."""
 
 import sys
 
-from pamspec_common import server
+from pamspec_common.server import run
 from pamspec_relay.app import build
-from pamspec_relay.settings import RelaySettings
-
-
-def main() -> int:
-    """Run until SIGTERM or SIGINT; the process's exit code."""
-    settings = RelaySettings()
-    return server.run(build(settings), settings)
-
+from pamspec_relay.settings import Settings
 
 if __name__ == "__main__":
-    sys.exit(main())
+    settings = Settings()
+    sys.exit(run(build(settings), settings))

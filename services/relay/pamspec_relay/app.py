@@ -28,7 +28,7 @@ from pamspec_relay.handlers.lease import Lease
 from pamspec_relay.handlers.owner import Owner
 from pamspec_relay.publisher import Publisher
 from pamspec_relay.queries import Waiting
-from pamspec_relay.settings import RelaySettings
+from pamspec_relay.settings import Settings
 
 _log = logging.getLogger(__name__)
 
@@ -40,7 +40,7 @@ _PARTITIONS_EVERY_S = 30.0
 _STORE_AWAY = (asyncpg.PostgresError, asyncpg.InterfaceError, asyncpg.InternalClientError, TimeoutError, OSError)
 
 
-def build(settings: RelaySettings) -> Service:
+def build(settings: Settings) -> Service:
     """The relay service; nothing runs before its start."""
     relay = Relay(settings)
     return Service(name="relay", operations={}, readiness=relay.readiness, on_start=relay.start, on_stop=relay.stop)
@@ -49,7 +49,7 @@ def build(settings: RelaySettings) -> Service:
 class Relay:
     """One relay process among any number."""
 
-    def __init__(self, settings: RelaySettings) -> None:
+    def __init__(self, settings: Settings) -> None:
         self._settings = settings
         self.name = f"{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(4)}"
         self._background = Background()

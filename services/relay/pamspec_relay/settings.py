@@ -1,4 +1,4 @@
-"""The relay's settings, read once from the environment (PAMSPEC_...)."""
+"""Settings of the relay."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pydantic import Field
 from pamspec_common.settings import CommonSettings
 
 
-class RelaySettings(CommonSettings):
+class Settings(CommonSettings):
     """What moving the outbox to the bus needs beyond the common settings."""
 
     relay_lease_ms: int = Field(default=5000, ge=200)

@@ -19,7 +19,7 @@ from pamspec_cli.servers.nats import NatsAddress
 from pamspec_cli.servers.process import free_port
 from pamspec_common.service import Service
 from pamspec_relay.app import build
-from pamspec_relay.settings import RelaySettings
+from pamspec_relay.settings import Settings
 from services.relay.tests.ledger_rows import Ledger, until
 
 QUICK: dict[str, Any] = {
@@ -107,7 +107,7 @@ async def start_relay(database: Database, nats: NatsAddress) -> AsyncIterator[St
             **QUICK,
             **overrides,
         }
-        service = build(RelaySettings(**given))
+        service = build(Settings(**given))
         await service.start()
         running.append(service)
         return service

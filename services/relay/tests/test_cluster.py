@@ -19,7 +19,7 @@ from pamspec_cli.servers.databases import Database
 from pamspec_cli.servers.nats import binary
 from pamspec_cli.servers.process import ServerProcess, free_port
 from pamspec_relay.app import build
-from pamspec_relay.settings import RelaySettings
+from pamspec_relay.settings import Settings
 from services.relay.tests.conftest import QUICK
 from services.relay.tests.ledger_rows import Ledger, by_scope, expected, stored, until
 
@@ -109,7 +109,7 @@ async def test_leaders_step_down_and_die_during_a_burst(
     database: Database, ledger: Ledger, cluster: Cluster, member: Client
 ) -> None:
     scopes = await ledger.add_scopes(50)
-    settings = RelaySettings(
+    settings = Settings(
         database_url=database.role("relay"), nats_url=",".join(cluster.urls), stream_replicas=NODES, **QUICK
     )
     relay = build(settings)
@@ -147,7 +147,7 @@ async def test_small_and_large_batches_pass_a_cluster_without_refusals(
 ) -> None:
     """Messages in a row, each fenced behind the one before, as well as atomic batches."""
     scopes = await ledger.add_scopes(20)
-    settings = RelaySettings(
+    settings = Settings(
         database_url=database.role("relay"), nats_url=",".join(cluster.urls), stream_replicas=NODES, **QUICK
     )
     relay = build(settings)

@@ -8,7 +8,7 @@ from datetime import timedelta
 
 from pamspec_common.calls import Operations
 from pamspec_common.errors import PamspecError
-from pamspec_common.peers import Peer, RemotePeer, peer_session
+from pamspec_common.peers import Peer, RemotePeer, closing, peer_session
 from pamspec_common.principal import TokenSigner, TokenVerifier
 from pamspec_common.service import Background, Part, Service
 from pamspec_subscription.channels.channel import Surroundings
@@ -146,15 +146,7 @@ def build(settings: Settings, write: Peer, *, may: Decide = decide) -> Service:
 def build_remote(settings: Settings) -> Service:
     """The same in a process of its own, with the write service behind its URL; to be called in a running loop."""
     session = peer_session()
-    service = build(settings, RemotePeer(session, settings.write_url))
-    stop = service.on_stop
-
-    async def stop_and_close() -> None:
-        await stop()
-        await session.close()
-
-    service.on_stop = stop_and_close
-    return service
+    return closing(build(settings, RemotePeer(session, settings.write_url)), session)
 
 
 def _now() -> float:

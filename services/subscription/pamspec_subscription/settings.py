@@ -10,7 +10,7 @@ _WEEK_S = 7 * 24 * 3600.0
 
 
 class Settings(CommonSettings):
-    """What the subscription service needs to know; names in the environment start with PAMSPEC_."""
+    """What the subscription service needs beyond the common settings."""
 
     write_url: str = "http://127.0.0.1:8101"
     """The write service, when it runs in another process."""

@@ -12,7 +12,7 @@ from pamspec_cli.servers.databases import Database
 from pamspec_cli.servers.nats import EmbeddedNats
 from pamspec_common.service import Service
 from pamspec_relay.app import build as build_relay
-from pamspec_relay.settings import RelaySettings
+from pamspec_relay.settings import Settings as RelaySettings
 from services.subscription.tests.world import KEY, KID, World, ok, sequences, sse, started, subscribed, until
 
 

@@ -1,4 +1,4 @@
-"""Run the write service as a process of its own."""
+"""The write service as a process: `python -m pamspec_write`."""
 
 import sys
 

@@ -8,7 +8,7 @@ from pamspec_common.settings import CommonSettings
 
 
 class Settings(CommonSettings):
-    """How the write service commits."""
+    """What the write service needs beyond the common settings."""
 
     lanes: int = Field(default=2, ge=1, le=64)
     """Group commits that may be under way at once; commands of one scope always share a lane."""

@@ -21,7 +21,7 @@ from pamspec_cli.deployment import in_environment
 from pamspec_common import contracts
 from pamspec_relay.model import Entry
 from pamspec_relay.publisher import Publisher
-from pamspec_relay.settings import RelaySettings
+from pamspec_relay.settings import Settings as RelaySettings
 
 BACKLOG = 200_000
 FLOOR_MESSAGES = 40_000

@@ -19,7 +19,7 @@ from pamspec_relay.handlers.resync import resync
 from pamspec_relay.handlers.tenure import Status, Tenure
 from pamspec_relay.model import CHAIN_MESSAGES, Doubt, Halted, LeaseLost
 from pamspec_relay.publisher import Publisher
-from pamspec_relay.settings import RelaySettings
+from pamspec_relay.settings import Settings
 
 _log = logging.getLogger(__name__)
 
@@ -49,7 +49,7 @@ class Owner:
         pool: Pool,
         client: Client,
         publisher: Publisher,
-        settings: RelaySettings,
+        settings: Settings,
         stream: Mapping[str, Any],
     ) -> None:
         self.lease, self.status = lease, Status()

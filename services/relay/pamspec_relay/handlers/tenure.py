@@ -16,7 +16,7 @@ from pamspec_relay.handlers.lease import Lease
 from pamspec_relay.model import CHAIN_MESSAGES, Entry
 from pamspec_relay.publisher import Publisher
 from pamspec_relay.queries import Claim
-from pamspec_relay.settings import RelaySettings
+from pamspec_relay.settings import Settings
 
 _log = logging.getLogger(__name__)
 
@@ -44,7 +44,7 @@ class Tenure:
     conn: Connection
     client: Client
     publisher: Publisher
-    settings: RelaySettings
+    settings: Settings
     stream: Mapping[str, Any]
     """The stream's create request."""
     status: Status
