@@ -6,80 +6,37 @@ quality_signals) is invalid_object. Content stays the client's bytes.
 
 from __future__ import annotations
 
-import re
 from datetime import datetime
-from typing import Annotated, Any, Literal, TypeVar, get_args
+from typing import Annotated, Any, Literal, TypeVar
 
 import msgspec
 
 from pamspec_common import contracts, instants
 from pamspec_common.contracts.formats import is_date_time, is_uri
+from pamspec_common.documents import (
+    MAX_KEY,
+    STANDARD_TYPES,
+    Actor,
+    Availability,
+    CommonFields,
+    Key,
+    Lifecycle,
+    Retention,
+    Validation,
+    is_extension_type,
+    misfit,
+    null_member,
+)
 from pamspec_common.errors import InvalidObject, InvalidRequest, PamspecError
 from pamspec_common.ids import Id
 from pamspec_common.instants import Instant, wire
 
 MAX_CONTENT = 1024 * 1024
 MAX_BATCH = 1000
-MAX_KEY = 255
 
-Lifecycle = Literal["scratch", "candidate", "active", "superseded", "deprecated", "archived"]
-Availability = Literal["available", "partially_redacted", "redacted", "deleted"]
-Retention = Literal["retained", "expired", "pending_deletion", "legal_hold"]
-Validation = Literal["unverified", "corroborated", "disputed", "rejected"]
-STATES: dict[str, Any] = {
-    "lifecycle_state": Lifecycle,
-    "availability_state": Availability,
-    "retention_state": Retention,
-    "validation_state": Validation,
-}
-KEY_PATTERN = r"^[^\x00-\x1f\x7f]+\Z"
-Key = Annotated[str, msgspec.Meta(min_length=1, max_length=MAX_KEY, pattern=KEY_PATTERN)]
 Score = Annotated[float, msgspec.Meta(ge=0, le=1)]
-WaitMs = Annotated[int, msgspec.Meta(ge=0, le=30_000)]
-
 MaybeRaw = msgspec.Raw | msgspec.UnsetType
 """A part that is decoded by itself; `Raw | None` would decode nothing but null."""
-
-STANDARD_TYPES = frozenset(
-    [
-        "claim",
-        "decision",
-        "task",
-        "artifact",
-        "observation",
-        "entity",
-        "summary",
-        "tool_invocation",
-        "tool_result",
-        "working_memory",
-    ]
-)
-_REVERSE_DOMAIN = re.compile(r"^[a-z0-9]+(?:\.[a-z0-9-]+)+\.[a-z][a-z0-9-]*\Z")
-_URI_TYPE = re.compile(r"^[a-z][a-z0-9+.-]*:[^\x00-\x1f\x7f]*\Z")
-
-
-class Attestation(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
-    agent_manifest_ref: str | None = None
-    manifest_digest: str | None = None
-    manifest_digest_algorithm: str | None = None
-    attestation_authority: str | None = None
-    attestation_method: str | None = None
-    signature: str | None = None
-    signature_algorithm: str | None = None
-    issued_at: Instant | None = None
-    not_before: Instant | None = None
-    not_after: Instant | None = None
-    capabilities_declared: list[str] | None = None
-    did_ref: str | None = None
-
-
-class Actor(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
-    actor_id: Id
-    actor_kind: str
-    display_name: str | None = None
-    on_behalf_of_actor_id: Id | None = None
-    delegation_id: Id | None = None
-    attestation: Attestation | None = None
 
 
 class Provenance(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
@@ -124,18 +81,11 @@ class SourceEvent(msgspec.Struct, forbid_unknown_fields=True):
     id: Key
 
 
-class Common(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
-    """The fields that every operation may carry."""
+class Common(CommonFields, kw_only=True):
+    """The fields that every operation may carry; the actor is decoded by itself."""
 
     scope_id: Id
-    operation_id: Id | None = None
-    idempotency_key: Key | None = None
     actor: MaybeRaw = msgspec.UNSET
-    min_sequence: Annotated[int, msgspec.Meta(ge=0)] | None = None
-    wait_ms: WaitMs = 0
-    ledger_epoch: Annotated[int, msgspec.Meta(ge=1)] | None = None
-    delegation_id: Id | None = None
-    evaluation_run_id: Id | None = None
 
 
 class Create(Common, kw_only=True):
@@ -195,13 +145,13 @@ class Delete(Common, kw_only=True):
     provenance: MaybeRaw = msgspec.UNSET
 
 
-EventType = Literal[
+RecordedType = Literal[
     "embedding_generated", "index_rebuilt", "access_denied", "subscription_opened", "subscription_closed"
 ]
 
 
 class RecordEvent(Common, kw_only=True):
-    event_type: EventType
+    event_type: RecordedType
     payload: dict[str, Any]
     object_id: Id | None = None
     version_id: Id | None = None
@@ -232,7 +182,6 @@ REQUESTS: dict[str, type[Request]] = {
 }
 
 T = TypeVar("T")
-_PLACE = re.compile(r" - at `([^`]*)`")
 _decoders: dict[Any, msgspec.json.Decoder[Any]] = {}
 
 
@@ -244,23 +193,10 @@ def decode(kind: type[T], data: bytes | msgspec.Raw, error: type[PamspecError] =
     try:
         document: T = decoder.decode(data)
     except msgspec.ValidationError as problem:
-        raise _refused(str(problem), error, where) from None
+        raise misfit(str(problem), error, where) from None
     except msgspec.DecodeError:
         raise error(f"{where or 'The body'} is not a JSON object of the expected form.") from None
     return document
-
-
-def _refused(problem: str, error: type[PamspecError], where: str) -> PamspecError:
-    place = _PLACE.search(problem)
-    path = (where + (place[1][1:] if place else "")).lstrip(".")
-    expected = _PLACE.sub("", problem)
-    if expected.startswith("Invalid enum value"):
-        expected = "Expected one of " + ", ".join(_choices(path))
-    return error(f"{expected} (field {path or 'of the document'}).", details={"field": path})
-
-
-def _choices(path: str) -> list[str]:
-    return sorted(get_args(STATES.get(path, EventType)))
 
 
 def check_schema_id(schema_id: str | None) -> None:
@@ -273,7 +209,7 @@ def check_object_type(object_type: str, schema_id: str | None) -> None:
     """Raise InvalidObject unless the type is a standard one, or an extension type with a schema_id (P57)."""
     if object_type in STANDARD_TYPES:
         return
-    if len(object_type) > MAX_KEY or not (_REVERSE_DOMAIN.match(object_type) or _URI_TYPE.match(object_type)):
+    if not is_extension_type(object_type):
         raise InvalidObject(
             "object_type is neither a standard type nor a reverse-domain name or URI.",
             details={"field": "object_type", "standard_types": sorted(STANDARD_TYPES)},
@@ -341,7 +277,7 @@ def _check_part(path: str, part: dict[str, Any], error: type[PamspecError]) -> N
 
 def _check_member(path: str, value: Any, error: type[PamspecError]) -> None:
     if value is None:
-        raise error(f"{path} is null; leave it out instead.", details={"field": path})
+        raise null_member(path, error)
     if isinstance(value, str) and path.rpartition(".")[2] in _TIMES and not _is_time(value):
         raise error(
             f"{path} must be an RFC 3339 time with an offset, in the years 1 to 9999 of UTC.", details={"field": path}

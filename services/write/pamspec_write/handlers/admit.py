@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Awaitable, Callable
 from typing import Any
 
 import msgspec
 
 from pamspec_common import ids, strict_json
+from pamspec_common.documents import RETRY_FIELDS, Actor, take_header_key
 from pamspec_common.errors import (
     AccessDenied,
     InvalidObject,
@@ -20,11 +20,8 @@ from pamspec_common.errors import (
 from pamspec_common.policy import acting_actor, authorize
 from pamspec_common.principal import RIGHT_SERVICE, Principal
 from pamspec_write.documents import (
-    KEY_PATTERN,
     MAX_CONTENT,
-    MAX_KEY,
     REQUESTS,
-    Actor,
     Batch,
     Common,
     Create,
@@ -45,7 +42,6 @@ from pamspec_write.documents import (
     plain,
 )
 from pamspec_write.model.commands import (
-    RETRY_FIELDS,
     BatchCommand,
     Command,
     RefusedItem,
@@ -70,12 +66,6 @@ def parse(body: bytes) -> dict[str, Any]:
     return document
 
 
-def own_operation_id(document: dict[str, Any]) -> str:
-    """The operation id of a request, or a new one; InvalidRequest is left to the decoder."""
-    given = document.get("operation_id")
-    return given if isinstance(given, str) and ids.is_id(given) else ids.mint("op")
-
-
 async def admit(
     operation: str,
     document: dict[str, Any],
@@ -86,7 +76,7 @@ async def admit(
 ) -> Command:
     """A command of one operation document; raises what is wrong with it, in the order shape, scope, rights, object."""
     request = decode(REQUESTS[operation], body)
-    _with_header_key(request, header_key)
+    take_header_key(request, header_key)
     scope = await resolve(principal, request.scope_id)
     authorize(principal, operation, scope.tenant_id)
     named = request.operation_id is not None or request.idempotency_key is not None
@@ -99,19 +89,6 @@ def _refuse_grant(principal: Principal, delegation_id: str | None) -> None:
         raise ObjectNotFound(
             "No such delegation is visible here; leave delegation_id out.", details={"field": "delegation_id"}
         )
-
-
-def _with_header_key(request: Common, header_key: str | None) -> None:
-    if header_key is None:
-        return
-    if request.idempotency_key is not None and request.idempotency_key != header_key:
-        raise InvalidRequest("The header Idempotency-Key and the field idempotency_key differ; send one of them.")
-    if len(header_key) > MAX_KEY or not re.match(KEY_PATTERN, header_key):
-        raise InvalidRequest(
-            f"The header Idempotency-Key must have 1 to {MAX_KEY} characters without control characters.",
-            details={"limit": MAX_KEY},
-        )
-    request.idempotency_key = header_key
 
 
 def _command(
@@ -269,7 +246,7 @@ async def admit_batch(
 ) -> BatchCommand:
     """A batch; an item that is refused here keeps its place with its error, in an atomic batch it refuses all."""
     batch = decode(Batch, body)
-    _with_header_key(batch, header_key)
+    take_header_key(batch, header_key)
     scope = await resolve(principal, batch.scope_id)
     authorize(principal, "batch", scope.tenant_id)
     actor, _ = actor_of(principal, batch, document)

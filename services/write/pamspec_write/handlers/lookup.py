@@ -15,12 +15,13 @@ import msgspec
 
 from pamspec_common import ids, strict_json
 from pamspec_common.calls import HEADER_LEDGER_EPOCH, Answer
+from pamspec_common.documents import Actor
 from pamspec_common.errors import InvalidRequest
 from pamspec_common.policy import acting_actor, authorize
 from pamspec_common.postgres import Connection, Pool, connection, scoped
 from pamspec_common.principal import RIGHT_AUDIT, Principal
 from pamspec_write import queries
-from pamspec_write.documents import Actor, GetOperation, decode
+from pamspec_write.documents import GetOperation, decode
 from pamspec_write.handlers.lanes import Lanes
 from pamspec_write.handlers.scopes import Scopes
 from pamspec_write.model.batches import kept_of, rebuilt, result_of

@@ -6,12 +6,12 @@ import hmac
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from pamspec_common.documents import Actor
 from pamspec_common.ids import short_hash
-from pamspec_write.documents import Actor, Provenance, Request
+from pamspec_write.documents import Provenance, Request
 from pamspec_write.model.facts import Document, ScopeRef
 
 _ROW_BYTES = 4096
-RETRY_FIELDS = frozenset({"operation_id", "idempotency_key", "min_sequence", "wait_ms"})
 
 
 @dataclass(slots=True)

@@ -8,17 +8,17 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from pamspec_common.documents import Actor
 from pamspec_common.envelope import SPEC_VERSION, TOMBSTONE
 from pamspec_common.errors import InvalidRequest
 from pamspec_common.instants import wire
 from pamspec_common.ledger import entry_hash, keyed_digest, version_digest
 from pamspec_common.strict_json import Fragment, dumps
-from pamspec_write.documents import Actor, Provenance, plain
+from pamspec_write.documents import Provenance, plain
 from pamspec_write.model.facts import Document, Head, Located, ScopeState
 from pamspec_write.model.rows import HEAD_SEQ, NULL, Rows, or_null, text_or_null
 
 MAX_ENVELOPE = 1280 * 1024
-_ID_FIELDS = ("actor_id", "actor_kind", "on_behalf_of_actor_id", "delegation_id")
 _PROVENANCE_TEXTS = ("source_ref", "evidence_refs", "transformation_parent", "source_confidence", "integrity_ref")
 
 
