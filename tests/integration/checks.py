@@ -8,6 +8,7 @@ from typing import NamedTuple
 from nats.aio.client import Client as NatsClient
 
 from pamspec_cli import development
+from pamspec_cli.commands.verify import check_scope
 from pamspec_common import ids, ledger, streams, strict_json
 from pamspec_common.bus import HEADER_EVENT_ID, HEADER_SEQUENCE
 from pamspec_common.calls import Call
@@ -79,6 +80,8 @@ async def whole(fleet: Fleet, scopes: Sequence[str] | None = None, *, within_s: 
                 assert at == row["entry_hash"], f"the chain of {scope_id} breaks at {row['sequence']}"
             assert [row["sequence"] for row in rows] == list(range(1, last_seq + 1)), f"{scope_id} has a gap"
             assert at == last_hash
+            check = await check_scope(connection, scope_id, scope_key)
+            assert not check.findings, f"pamspec verify, {scope_id}: {check.findings}"
             found.entries[scope_id] = [Entry(row["sequence"], row["event_id"]) for row in rows]
             found.created[scope_id] = [
                 Entry(row["sequence"], row["event_id"]) for row in rows if row["event_type"] == "object_created"

@@ -10,6 +10,7 @@ from tests.integration.harness import SECOND_DOOR, Fleet, deployed, start_all
 
 SCALED = {
     "PAMSPEC_LOG_LEVEL": "INFO",
+    "PAMSPEC_PARTITIONS": "2",
     "PAMSPEC_RELAY_LEASE_MS": "1500",
     "PAMSPEC_RELAY_ALERT_AGE_S": "1",
     "PAMSPEC_CHANNEL_STALL_S": "3",
@@ -17,7 +18,7 @@ SCALED = {
     "PAMSPEC_UPKEEP_INTERVAL_S": "2",
     "PAMSPEC_DRAIN_S": "5",
 }
-"""Durations of the product, scaled down."""
+"""Durations of the product, scaled down, and the ledger spread over two streams."""
 
 fleets: list[Fleet] = []
 """Those that run now, for the logs of a failure."""

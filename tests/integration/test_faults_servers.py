@@ -5,6 +5,7 @@ import os
 import shutil
 import signal
 
+import aiohttp
 import pytest
 
 from tests.integration.checks import drained, lag
@@ -27,6 +28,13 @@ async def not_well(fleet: Fleet) -> dict[str, object]:
     return {name: part for name, part in parts.items() if not part["ok"]}
 
 
+async def gauge(url: str, name: str) -> float:
+    """The sum of a metric over its labels."""
+    async with aiohttp.ClientSession() as session, session.get(f"{url}/metrics") as answer:
+        lines = (await answer.text()).splitlines()
+    return sum(float(line.split()[-1]) for line in lines if line.startswith(name))
+
+
 @pytest.mark.parametrize("how", ["ordered", "killed"])
 async def test_postgres_restarts_under_load(fleet: Fleet, how: str) -> None:
     async with ordeal(fleet, f"postgres-{how}") as load:
@@ -42,6 +50,7 @@ async def test_postgres_restarts_under_load(fleet: Fleet, how: str) -> None:
 
 
 async def test_writes_go_on_without_the_bus_and_readiness_names_what_lags(fleet: Fleet) -> None:
+    """M080."""
     async with ordeal(fleet, "bus-away", per_second=100) as load:
         fleet.nats.process.kill()
         before = load.done
@@ -54,6 +63,8 @@ async def test_writes_go_on_without_the_bus_and_readiness_names_what_lags(fleet:
         await load.reached(before + 400)
         assert load.slowest_s < 2.0, "no write waited for the bus"
         assert await lag(fleet) >= 400
+        assert await gauge(fleet["relay"].url, "pamspec_outbox_depth") >= 100
+        assert await gauge(fleet["relay"].url, "pamspec_outbox_age_seconds") > 1
         await fleet.nats.start()
         assert await drained(fleet) < LAG_BACK_TO_ZERO_S
         await fleet.ready()
@@ -88,6 +99,7 @@ async def test_the_directory_of_jetstream_is_deleted(fleet: Fleet) -> None:
 
 
 async def test_a_stream_is_deleted_while_everything_runs(fleet: Fleet) -> None:
+    """B36."""
     async with ordeal(fleet, "deleted") as load:
         async with fleet.bus() as client:
             await client.jetstream().delete_stream("PAMSPEC_LEDGER_0")
@@ -96,6 +108,7 @@ async def test_a_stream_is_deleted_while_everything_runs(fleet: Fleet) -> None:
 
 
 async def test_the_bus_restarts_five_times_and_everybody_resumes(fleet: Fleet) -> None:
+    """B33."""
     async with ordeal(fleet, "five-times") as load:
         for _ in range(5):
             await fleet.restart_nats()
