@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-import orjson
+from pamspec_common.strict_json import dumps
 
 
 class Frame(NamedTuple):
@@ -55,9 +55,9 @@ def poll_page(
     envelopes: Mapping[str, bytes] | None = None,
 ) -> bytes:
     """The answer of a poll."""
-    parts = [b'{"closed":', b"null" if closed is None else orjson.dumps(closed, option=orjson.OPT_SORT_KEYS)]
+    parts = [b'{"closed":', b"null" if closed is None else dumps(closed)]
     if envelopes is not None:
-        members = b",".join(orjson.dumps(version_id) + b":" + envelopes[version_id] for version_id in sorted(envelopes))
+        members = b",".join(dumps(version_id) + b":" + envelopes[version_id] for version_id in sorted(envelopes))
         parts += [b',"envelopes":{', members, b"}"]
     parts += [b',"events":[', b",".join(events)]
     parts.append(b'],"ledger_epoch":%d,"next_after_sequence":%d}' % (ledger_epoch, next_after_sequence))

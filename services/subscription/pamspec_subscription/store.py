@@ -12,7 +12,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
 from pamspec_common.errors import ServiceUnavailable
-from pamspec_common.postgres import Connection, Pool, connection, create_pool, scoped
+from pamspec_common.postgres import KEYED_PLANS, Connection, Pool, connection, create_pool, scoped
 from pamspec_subscription.entries import Entry
 from pamspec_subscription.matching import Matcher
 from pamspec_subscription.model import SCAN_ROWS, Head
@@ -41,7 +41,7 @@ class Store:
 
     async def open(self) -> None:
         """Make the pool, and see that the schema is there."""
-        self._pool = await create_pool(self._settings, "subscription")
+        self._pool = await create_pool(self._settings, "subscription", planner=KEYED_PLANS)
         async with self.session() as conn:
             await conn.fetchval("SELECT 1 FROM subscription.subscription LIMIT 1")
 

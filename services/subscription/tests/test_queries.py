@@ -10,6 +10,7 @@ import orjson
 import pytest
 
 from pamspec_cli.servers.databases import Database
+from pamspec_common.postgres import KEYED_PLANS
 from pamspec_subscription.queries import cursors, leases, ledger, subscriptions
 from services.subscription.tests.test_limits import seed
 from services.subscription.tests.world import World
@@ -39,7 +40,8 @@ async def test_pages_and_heads_walk_their_indexes(world: World) -> None:
     key = await world.scope_key(scope)
     await world.admin.execute("ANALYZE core.ledger; ANALYZE core.scope_head; ANALYZE subscription.subscription")
     conn = await asyncpg.connect(world.database.role("subscription"))
-    await conn.execute("SET plan_cache_mode = force_generic_plan")
+    for name, value in KEYED_PLANS.items():
+        await conn.execute(f"SET {name} = {value}")
     for sql, arguments in [
         (ledger.PAGE_SQL, f"{key}, 20000, 30000, 1000"),
         (ledger.TYPED_PAGE_SQL, f"{key}, 20000, 30000, 1000, '{{object_deleted}}'"),
