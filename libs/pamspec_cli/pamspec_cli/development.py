@@ -11,21 +11,20 @@ from dataclasses import dataclass, field
 import aiohttp
 import asyncpg
 
+from pamspec_cli import keys
 from pamspec_cli.data import DataDirectory
 from pamspec_cli.servers.process import ServerError
 from pamspec_common.ids import subject_token
 from pamspec_common.keys import MAX_KEY_LENGTH, MIN_KEY_LENGTH, is_key, key_hash, new_key
-from pamspec_common.principal import RIGHT_ADMIN, RIGHT_ASSERT_ACTOR, RIGHT_AUDIT
 
 TENANT_ID = "tenant:development"
 ACTOR_ID = "human:developer"
 ACTOR_KIND = "human"
 SCOPE_ID = "workspace:default"
 KEY_ID = "key:development"
-RIGHTS = [RIGHT_ADMIN, RIGHT_ASSERT_ACTOR, RIGHT_AUDIT]
+RIGHTS = keys.RIGHTS
 PRINCIPAL_TOKEN = subject_token(TENANT_ID, ACTOR_ID)
 
-INSERT_TENANT_SQL = "INSERT INTO core.tenant (tenant_id) VALUES ($1) ON CONFLICT DO NOTHING"
 UPSERT_KEY_SQL = """
 INSERT INTO core.api_key (key_id, tenant_id, key_hash, actor_id, actor_kind, rights) VALUES ($1, $2, $3, $4, $5, $6)
 ON CONFLICT (key_id) DO UPDATE
@@ -56,7 +55,7 @@ async def ensure_principal(database_url: str, pepper: bytes, key: DevelopmentKey
     connection = await asyncpg.connect(database_url)
     try:
         async with connection.transaction():
-            await connection.execute(INSERT_TENANT_SQL, TENANT_ID)
+            await connection.execute(keys.INSERT_TENANT_SQL, TENANT_ID)
             await connection.execute(
                 UPSERT_KEY_SQL, KEY_ID, TENANT_ID, key_hash(pepper, key.text), ACTOR_ID, ACTOR_KIND, RIGHTS
             )

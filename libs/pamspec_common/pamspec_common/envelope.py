@@ -16,18 +16,16 @@ from typing import Any
 
 import orjson
 
-from pamspec_common.strict_json import Fragment
+from pamspec_common.strict_json import Fragment, dumps
 
 SPEC_VERSION = "0.1.0-draft"
 TOMBSTONE = b'{"tombstone":true}'
 DIGEST_MEMBERS = ("content_digest", "private_digest")
 
-_SORTED = orjson.OPT_SORT_KEYS
-
 
 def envelope_bytes(metadata: bytes, content: bytes | None, private: bytes | None) -> bytes:
     """The envelope of a stored version; `content` and `private` are None once erased."""
-    return orjson.dumps(envelope(metadata, content, private), option=_SORTED)
+    return dumps(envelope(metadata, content, private))
 
 
 def envelope(metadata: bytes, content: bytes | None, private: bytes | None) -> dict[str, Any]:
@@ -46,7 +44,7 @@ def envelope(metadata: bytes, content: bytes | None, private: bytes | None) -> d
 def project(metadata: bytes, content: bytes | None, private: bytes | None, fields: list[str]) -> bytes:
     """The named top-level fields of an envelope; names that it lacks are left out."""
     document = envelope(metadata, content, private)
-    return orjson.dumps({name: document[name] for name in fields if name in document}, option=_SORTED)
+    return dumps({name: document[name] for name in fields if name in document})
 
 
 def note(private: bytes | None) -> dict[str, Any] | None:

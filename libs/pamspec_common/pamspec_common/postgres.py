@@ -102,9 +102,7 @@ async def connection(pool: Pool, wait_ms: int) -> AsyncIterator[Connection]:
         raise translated(error) from error
     try:
         yield conn
-    except _UNREACHABLE as error:
-        raise translated(error) from error
-    except asyncpg.PostgresError as error:
+    except (*_UNREACHABLE, asyncpg.PostgresError) as error:
         raise translated(error) from error
     finally:
         await _give_back(pool, conn)
@@ -142,7 +140,7 @@ async def rollback(conn: Connection) -> None:
     try:
         if not conn.is_closed():
             await asyncio.shield(conn.execute("ROLLBACK"))
-    except (*_UNREACHABLE, asyncpg.PostgresError, asyncpg.InternalClientError) as error:
+    except (*_UNREACHABLE, asyncpg.PostgresError) as error:
         _log.info("not rolled back: %s", error, extra={"action": "connection_dropped"})
 
 

@@ -13,14 +13,13 @@ from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-import orjson
-
 from pamspec_common.asgi import ASGIApp, Receive, Scope, Send, send_answer
 from pamspec_common.calls import Answer, Operations, refusal
 from pamspec_common.errors import InternalError, InvalidRequest
 from pamspec_common.ids import mint
 from pamspec_common.internal import PATH as INTERNAL_PATH
 from pamspec_common.internal import InternalDoor
+from pamspec_common.strict_json import dumps
 from pamspec_common.telemetry import render_metrics
 
 _log = logging.getLogger(__name__)
@@ -116,7 +115,6 @@ class Service:
     started: bool = False
     draining: bool = False
     stopped: bool = False
-    log_name: str = ""
 
     async def start(self) -> None:
         """Connect, verify, and become ready; raises when that is impossible."""
@@ -207,7 +205,7 @@ def readiness_answer(ok: bool, parts: list[Part]) -> Answer:
         "status": well if ok else "not_ready",
         "parts": {part.name: {**part.detail, "ok": part.ok, "essential": part.essential} for part in parts},
     }
-    return Answer(200 if ok else 503, orjson.dumps(document, option=orjson.OPT_SORT_KEYS))
+    return Answer(200 if ok else 503, dumps(document))
 
 
 async def _lifespan(service: Service, receive: Receive, send: Send) -> None:

@@ -68,8 +68,8 @@ class _Query:
             async with connection(self.pool, _READY_WAIT_MS) as conn:
                 migrated = await is_migrated(conn)
         except PamspecError as error:
-            return [Part("postgres", False, {"error": error.message})]
-        return [Part("postgres", True), Part("schema", migrated)]
+            return [Part("store", False, {"error": error.message})]
+        return [Part("store", True), Part("schema", migrated)]
 
     def operation(self, name: str, kind: type[T], handle: Callable[[Context, T], Awaitable[Answer]]) -> Handler:
         """The handler of an operation, from the bytes of its call to the bytes of its answer."""

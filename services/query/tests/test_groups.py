@@ -211,7 +211,7 @@ async def test_without_a_store_every_operation_refuses(database: Database, door:
             assert (error["code"], error["retryable"]) == ("service_unavailable", True)
         ready, parts = await lost.service.ready()
         assert not ready
-        assert parts[0].name == "postgres"
+        assert parts[0].name == "store"
     pool = await asyncpg.create_pool("postgresql://x@127.0.0.1:1/x", min_size=0, max_size=2, timeout=1)
     reader = GroupReader(pool, connections=2, wait_ms=300, max_bytes=1000)
     for _ in range(2):

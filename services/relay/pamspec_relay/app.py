@@ -77,8 +77,7 @@ class Relay:
         await self._background.stop(self._settings.drain_s)
         if self._publisher is not None:
             await self._publisher.close()
-        if self._client is not None and not self._client.is_closed:
-            await self._client.close()
+        await bus.close(self._client)
         if self._pool is not None:
             try:
                 async with asyncio.timeout(5.0):

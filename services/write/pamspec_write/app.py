@@ -75,8 +75,7 @@ class _App:
         if self._lanes is not None:
             await self._lanes.close(self.settings.drain_s)
         await self.background.stop(1.0)
-        if self._bus is not None and not self._bus.is_closed:
-            await self._bus.close()
+        await bus.close(self._bus)
         if self._pool is not None:
             self._pool.terminate()
 

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import orjson
-
 from pamspec_common.calls import Answer
 from pamspec_common.envelope import envelope
 from pamspec_common.errors import (
@@ -16,14 +14,13 @@ from pamspec_common.errors import (
     PamspecError,
     SnapshotNotFound,
 )
+from pamspec_common.strict_json import dumps
 from pamspec_query.documents import Read
 from pamspec_query.handlers.context import Context, refuse_grant
 from pamspec_query.model.plan import check_as_of, check_fields
 from pamspec_query.model.positions import Head, check_epoch, check_reached, etag, headers
 from pamspec_query.queries import heads
 from pamspec_query.queries.heads import HeadRow, Stored
-
-_SORTED = orjson.OPT_SORT_KEYS
 
 
 async def read(context: Context, request: Read) -> Answer:
@@ -107,11 +104,11 @@ def _answer(
     refused = _erased(document["availability_state"], stored, head_availability)
     if refused is not None:
         raise refused
-    positions["ETag"] = etag(document["version_id"], erased=False)
+    positions["ETag"] = etag(document["version_id"])
     if request.fields is None:
-        return Answer(200, orjson.dumps({"envelope": document}, option=_SORTED), positions)
+        return Answer(200, dumps({"envelope": document}), positions)
     shown = {name: document[name] for name in request.fields if name in document}
-    return Answer(200, orjson.dumps({"projection": shown}, option=_SORTED), positions)
+    return Answer(200, dumps({"projection": shown}), positions)
 
 
 def _erased(state: str, stored: Stored, head_availability: str | None) -> PamspecError | None:

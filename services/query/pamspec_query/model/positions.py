@@ -62,6 +62,6 @@ def stale(head: Head, min_sequence: int) -> ServiceUnavailable:
     )
 
 
-def etag(version_id: str, *, erased: bool) -> str:
-    """The entity tag of a version: it changes when the version is erased, and never otherwise."""
-    return '"' + hashlib.sha256(f"{version_id}\0{int(erased)}".encode()).hexdigest()[:32] + '"'
+def etag(version_id: str) -> str:
+    """The entity tag of a version, which never changes; an erased one is not answered."""
+    return '"' + hashlib.sha256(version_id.encode()).hexdigest()[:32] + '"'
