@@ -188,23 +188,18 @@ def remember(
     event_id: str | None = None,
 ) -> None:
     """Add the operation's record; of an answer made of a version only the reference is stored."""
-    operation = work.operation if isinstance(work, Command) else "batch"
-    print_ = None if repeatable is None else fingerprint(salt, repeatable)
-    committed = answer.status < 400
-    made_version = ledger_seq is not None
-    stored = None if made_version else answer.body
     last = answer.headers.get(HEADER_LEDGER_SEQUENCE)
     record = Record(
         operation_hash=work.operation_hash,
-        operation=operation,
+        operation=work.operation if isinstance(work, Command) else "batch",
         operation_id=work.operation_id,
-        state=COMMITTED if committed else FAILED,
+        state=COMMITTED if answer.status < 400 else FAILED,
         salt=salt,
-        fingerprint=print_,
+        fingerprint=None if repeatable is None else fingerprint(salt, repeatable),
         status=answer.status,
         ledger_seq=ledger_seq,
         last_seq=int(last) if last else None,
-        stored=stored,
+        stored=answer.body if ledger_seq is None else None,
         answer=answer,
         event_id=event_id,
     )
@@ -217,27 +212,34 @@ def remember(
         str(scope_key),
         record.operation_hash.hex(),
         hex_or_null(work.key_hash),
-        operation,
+        record.operation,
         record.operation_id,
         work.actor_id,
         record.state,
         salt.hex(),
-        hex_or_null(print_),
-        str(answer.status),
+        hex_or_null(record.fingerprint),
+        str(record.status),
         NULL if ledger_seq is None else str(ledger_seq),
         last or NULL,
-        text_or_null(stored),
+        text_or_null(record.stored),
         now,
     ]
-    if isinstance(work, Command) and committed and work.source_hash is not None and work.source_payload is not None:
-        source = SourceRecord(record.operation_hash, salt, fingerprint(salt, work.source_payload))
-        state.sources[work.source_hash] = source
-        rows.sources.append(
-            [
-                str(scope_key),
-                work.source_hash.hex(),
-                source.operation_hash.hex(),
-                salt.hex(),
-                hex_or_null(source.fingerprint),
-            ]
-        )
+    if isinstance(work, Command) and record.state == COMMITTED:
+        _remember_source(state, rows, work, salt)
+
+
+def _remember_source(state: ScopeState, rows: Rows, command: Command, salt: bytes) -> None:
+    """Bind a command's source event, if it has one, to its record."""
+    if command.source_hash is None or command.source_payload is None:
+        return
+    source = SourceRecord(command.operation_hash, salt, fingerprint(salt, command.source_payload))
+    state.sources[command.source_hash] = source
+    rows.sources.append(
+        [
+            str(state.ref.scope_key),
+            command.source_hash.hex(),
+            source.operation_hash.hex(),
+            salt.hex(),
+            hex_or_null(source.fingerprint),
+        ]
+    )
