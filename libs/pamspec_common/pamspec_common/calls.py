@@ -11,6 +11,7 @@ from collections.abc import Awaitable, Callable, Mapping
 import msgspec
 
 from pamspec_common.errors import PamspecError
+from pamspec_common.ids import mint
 
 
 class Call(msgspec.Struct, array_like=True, frozen=True):
@@ -45,7 +46,7 @@ HEADER_AS_OF_SEQUENCE = "Pamspec-As-Of-Sequence"
 HEADER_REPLAYED = "Idempotency-Replayed"
 
 
-def refusal(error: PamspecError, operation_id: str = "") -> Answer:
-    """The answer that tells an error (S14)."""
+def refusal(error: PamspecError, operation_id: str | None = None) -> Answer:
+    """The answer that tells an error, under the operation's id or, where nobody knows one, a new one (S14)."""
     headers = {} if error.retry_after is None else {"Retry-After": str(error.retry_after)}
-    return Answer(error.http_status, error.body(operation_id), headers)
+    return Answer(error.http_status, error.body(operation_id or mint("op")), headers)

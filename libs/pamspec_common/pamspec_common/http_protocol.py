@@ -12,7 +12,6 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResp
 
 from pamspec_common.calls import refusal
 from pamspec_common.errors import InvalidRequest, PamspecError, ServiceUnavailable
-from pamspec_common.ids import mint
 
 HEAD_TIMEOUT_S = 10.0
 HEAD_MAX_BYTES = 64 * 1024
@@ -107,7 +106,7 @@ class LimitedHttpProtocol(HttpToolsProtocol):
         elif self._body_deadline:
             self.transport.close()
             return
-        body = refusal(error, mint("op")).body
+        body = refusal(error).body
         head = b"HTTP/1.1 %b\r\ncontent-type: application/json\r\ncontent-length: %d\r\nconnection: close\r\n\r\n"
         self.transport.write(head % (status_line, len(body)) + body)
         self.transport.write_eof()

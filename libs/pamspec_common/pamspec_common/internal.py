@@ -19,7 +19,6 @@ import msgspec
 from pamspec_common.asgi import Receive, Scope, Send, read_body, send_answer
 from pamspec_common.calls import Answer, Call, Operations, refusal
 from pamspec_common.errors import InternalError, InvalidRequest, PamspecError, ServiceUnavailable
-from pamspec_common.ids import mint
 
 PATH = "/internal/operations"
 MAX_GROUP = 256
@@ -85,14 +84,14 @@ async def answer(operations: Operations, call: Call) -> Answer:
     """Run one call; whatever goes wrong becomes an answer, and what was not expected is logged with its traceback."""
     handler = operations.get(call.operation)
     if handler is None:
-        return refusal(InvalidRequest("This service does not own that operation."), mint("op"))
+        return refusal(InvalidRequest("This service does not own that operation."))
     try:
         return await handler(call)
     except PamspecError as error:
-        return refusal(error, mint("op"))
+        return refusal(error)
     except Exception:
         _log.exception("operation failed", extra={"action": "operation_failed", "operation": call.operation})
-        return refusal(InternalError(), mint("op"))
+        return refusal(InternalError())
 
 
 def _frame(index: int, reply: Answer) -> bytes:
@@ -157,7 +156,7 @@ class RemoteOperations:
         finally:
             for _, future in group:
                 if not future.done():
-                    future.set_result(refusal(lost, mint("op")))
+                    future.set_result(refusal(lost))
 
     def _say(self, error: Exception) -> None:
         """Log a failure; while a service is away one line in five seconds tells of all."""

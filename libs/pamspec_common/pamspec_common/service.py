@@ -16,7 +16,6 @@ from typing import Any
 from pamspec_common.asgi import ASGIApp, Receive, Scope, Send, send_answer
 from pamspec_common.calls import Answer, Operations, refusal
 from pamspec_common.errors import InternalError, InvalidRequest
-from pamspec_common.ids import mint
 from pamspec_common.internal import PATH as INTERNAL_PATH
 from pamspec_common.internal import InternalDoor
 from pamspec_common.strict_json import dumps
@@ -156,9 +155,7 @@ class Service:
             elif self.app is not None:
                 await self.app(scope, receive, send)
             elif scope["type"] == "http":
-                await send_answer(
-                    send, refusal(InvalidRequest("No such path in this service.", status=404), mint("op"))
-                )
+                await send_answer(send, refusal(InvalidRequest("No such path in this service.", status=404)))
 
         async def app(scope: Scope, receive: Receive, send: Send) -> None:
             if scope["type"] == "lifespan":
@@ -178,7 +175,7 @@ async def _tell_failure(error: Exception, scope: Scope, send: Send) -> None:
     if scope["type"] != "http":
         raise error
     try:
-        await send_answer(send, refusal(InternalError(), mint("op")))
+        await send_answer(send, refusal(InternalError()))
     except RuntimeError:
         raise error from None
 

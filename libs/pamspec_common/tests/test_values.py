@@ -48,6 +48,7 @@ def test_an_error_becomes_an_answer() -> None:
     assert (answer.status, answer.headers) == (503, {"Retry-After": "7"})
     assert orjson.loads(answer.body)["error"]["retryable"] is True
     assert refusal(InvalidRequest(status=413)).status == 413
+    assert b'"operation_id":"op:' in refusal(InvalidRequest()).body
     assert refusal(InternalError(retryable=True)).headers == {}
 
 

@@ -14,7 +14,6 @@ from typing import NamedTuple
 from pamspec_common.asgi import ASGIApp, ClientGone, Receive, Scope, Send, read_body, send_answer
 from pamspec_common.calls import Answer, Call, refusal
 from pamspec_common.errors import InternalError, InvalidRequest, PamspecError, ServiceUnavailable, Unauthenticated
-from pamspec_common.ids import mint
 from pamspec_common.peers import Peer
 from pamspec_common.telemetry import REQUESTS, UNDER_WAY
 from pamspec_gateway.authentication import Admission, Guard
@@ -204,7 +203,7 @@ def not_allowed(method: str, allowed: str) -> Answer:
 
 def refused(error: PamspecError) -> Answer:
     """A refusal of the gateway itself, under an operation id of its own."""
-    answer = refusal(error, mint("op"))
+    answer = refusal(error)
     return with_headers(answer, CHALLENGE) if error.http_status == Unauthenticated.status else answer
 
 

@@ -10,7 +10,6 @@ from contextlib import suppress
 from typing import Protocol
 from urllib.parse import parse_qs
 
-from pamspec_common import ids
 from pamspec_common.asgi import ClientGone, Receive, Scope, Send, deny_websocket, send_answer
 from pamspec_common.calls import refusal
 from pamspec_common.errors import InvalidRequest, PamspecError
@@ -46,7 +45,7 @@ class StreamDoors:
         found = _PATH.fullmatch(scope["path"])
         wanted = "ws" if scope["type"] == "websocket" else "stream"
         if found is None or found["kind"] != wanted or scope.get("method", "GET") != "GET":
-            answer = refusal(InvalidRequest("No such path in this service.", status=404), ids.mint("op"))
+            answer = refusal(InvalidRequest("No such path in this service.", status=404))
             await (send_answer(send, answer) if scope["type"] == "http" else deny_websocket(scope, send, answer))
         elif scope["type"] == "websocket":
             await self._websocket(found["id"], scope, receive, send)
@@ -57,7 +56,7 @@ class StreamDoors:
         try:
             opened = await self._open(subscription_id, scope, "sse")
         except PamspecError as error:
-            await send_answer(send, refusal(error, ids.mint("op")))
+            await send_answer(send, refusal(error))
             return
         sink = SseSink(send, opened.subscription.head.ledger_epoch)
         await self._run(opened, sink, receive)
@@ -68,7 +67,7 @@ class StreamDoors:
         try:
             opened = await self._open(subscription_id, scope, "websocket")
         except PamspecError as error:
-            await deny_websocket(scope, send, refusal(error, ids.mint("op")))
+            await deny_websocket(scope, send, refusal(error))
             return
         sink = WebSocketSink(send)
         await self._run(opened, sink, receive)

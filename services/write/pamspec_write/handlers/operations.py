@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from pamspec_common import ids, telemetry
+from pamspec_common import telemetry
 from pamspec_common.calls import Answer, Call, Operations, refusal
 from pamspec_common.documents import own_operation_id
 from pamspec_common.errors import PamspecError, ServiceUnavailable, VersionConflict
@@ -86,14 +86,14 @@ class Writes:
 
     def _handler(self, run: Run) -> Callable[[Call], Awaitable[Answer]]:
         async def handle(call: Call) -> Answer:
-            operation_id = ""
+            operation_id = None
             try:
                 principal = self._verifier.verify(call.principal)
                 document = parse(call.body)
                 operation_id = own_operation_id(document)
                 answer = await run(call, document, principal)
             except PamspecError as error:
-                answer = refusal(error, operation_id or ids.mint("op"))
+                answer = refusal(error, operation_id)
             _count(call.operation, answer)
             return answer
 
