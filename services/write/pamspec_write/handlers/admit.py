@@ -177,6 +177,7 @@ def _content(raw: msgspec.Raw) -> bytes:
         raise InvalidRequest(
             f"canonical_content is larger than {MAX_CONTENT} bytes; store it outside and refer to it.",
             details={"limit": MAX_CONTENT, "size": len(content), "field": "canonical_content"},
+            status=413,
         )
     return content
 
@@ -268,7 +269,9 @@ async def admit_batch(
             if batch.atomic:
                 error.details["index"] = index
                 raise
-            refused[index] = RefusedItem(error.body(item_id), strict_json.canonical(item))
+            given = item.get("operation_id") if isinstance(item, dict) else None
+            shown_id = given if isinstance(given, str) and ids.is_id(given) else item_id
+            refused[index] = RefusedItem(error.body(shown_id), strict_json.canonical(item))
     named = batch.operation_id is not None or key is not None
     return BatchCommand(
         items=items,
