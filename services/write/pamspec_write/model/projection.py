@@ -8,8 +8,9 @@ from typing import Any
 from pamspec_common.strict_json import LosslessFloat, canonical, parse
 
 _NUL = b"\\u0000"
-_TINY = re.compile(rb"[eE]-[0-9]{3}|\.[0-9]{15000}")
-"""What may have more digits behind the point than the 16,383 of numeric."""
+# What may have more digits behind the point than the 16,383 of numeric.
+_TINY = re.compile(rb"-(?<=[eE]-)[0-9]{3}")
+_LONG_FRACTION = re.compile(rb"\.[0-9]{15000}")
 _DROP = object()
 
 
@@ -18,7 +19,7 @@ def projection(content: bytes, value: Any) -> str | None:
 
     `value` is the parsed content; numbers too small for numeric become the double that they round to.
     """
-    if _NUL not in content and not _TINY.search(content):
+    if _fits(content):
         return None
     pruned = _prune(value)
     return "null" if pruned is _DROP else canonical(pruned).decode()
@@ -26,9 +27,16 @@ def projection(content: bytes, value: Any) -> str | None:
 
 def carried_projection(content: bytes | None) -> str | None:
     """The projection of content that was stored before."""
-    if content is None or (_NUL not in content and not _TINY.search(content)):
+    if content is None or _fits(content):
         return None
     return projection(content, parse(content))
+
+
+def _fits(content: bytes) -> bool:
+    """Whether jsonb can hold the content as it is."""
+    if _NUL in content or _TINY.search(content):
+        return False
+    return len(content) < 15_000 or not _LONG_FRACTION.search(content)
 
 
 def _prune(value: Any) -> Any:

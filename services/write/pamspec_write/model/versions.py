@@ -8,6 +8,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+import msgspec
+
 from pamspec_common.documents import Actor
 from pamspec_common.envelope import SPEC_VERSION, TOMBSTONE
 from pamspec_common.errors import InvalidRequest
@@ -51,8 +53,7 @@ class Draft:
     operation_hash: bytes
 
 
-@dataclass(frozen=True, slots=True)
-class Made:
+class Made(msgspec.Struct, frozen=True):
     """A version that was made."""
 
     head: Head
@@ -132,6 +133,7 @@ def make_version(state: ScopeState, rows: Rows, draft: Draft, now: str, entropy:
         raise InvalidRequest(
             f"The envelope would be larger than {MAX_ENVELOPE} bytes; shorten provenance, references or content.",
             details={"limit": MAX_ENVELOPE, "size": len(envelope)},
+            status=413,
         )
     head = Head(
         object_id=draft.object_id,
