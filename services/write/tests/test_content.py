@@ -121,7 +121,9 @@ async def test_content_is_stored_whole_up_to_its_limit(writer: Writer, size: int
 
 
 async def test_content_beyond_its_limit_names_it(writer: Writer) -> None:
-    error = await writer.refused("create", claim(writer.scope, "x" * (MAX_CONTENT - 1)))
+    document = claim(writer.scope, "x" * (MAX_CONTENT - 1))
+    assert (await writer.call("create", document)).status == 413
+    error = await writer.refused("create", document)
     assert (error["code"], error["details"]["limit"], error["details"]["size"]) == (
         "invalid_request",
         MAX_CONTENT,
