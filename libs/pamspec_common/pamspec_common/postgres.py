@@ -83,6 +83,17 @@ async def create_pool(
     )
 
 
+async def close_pool(pool: Pool | None, timeout_s: float = 5.0) -> None:
+    """Close a pool once its connections are back, or cut them after the time; None is fine."""
+    if pool is None:
+        return
+    try:
+        async with asyncio.timeout(timeout_s):
+            await pool.close()
+    except TimeoutError:
+        pool.terminate()
+
+
 async def _keep(conn: Connection) -> None:
     """Leave a returned connection as it is.
 

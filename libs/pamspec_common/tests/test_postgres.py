@@ -1,4 +1,4 @@
-"""What a connection that goes back to the pool leaves behind."""
+"""What a connection that goes back to the pool leaves behind, and how a pool ends."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 from pydantic import SecretStr
 
 from pamspec_cli.servers.databases import Database
-from pamspec_common.postgres import begin, connection, create_pool, scoped
+from pamspec_common.postgres import begin, close_pool, connection, create_pool, scoped
 from pamspec_common.settings import CommonSettings
 
 
@@ -51,3 +51,18 @@ async def test_nothing_of_a_transaction_reaches_the_next_user_of_a_connection(da
     assert len(seen) == 1
     assert "active transaction" in seen[0]
     await pool.close()
+
+
+async def test_a_pool_closes_within_a_bound(database: Database) -> None:
+    """Also while a connection is out; without a pool there is nothing to do."""
+    await close_pool(None)
+    settings = CommonSettings(database_url=SecretStr(database.role("subscription")))
+    for held in (False, True):
+        pool = await create_pool(settings, "test")
+        conn = await pool.acquire()
+        if not held:
+            await pool.release(conn)
+        async with asyncio.timeout(10):
+            await close_pool(pool, 0.1 if held else 5.0)
+        with pytest.raises(asyncpg.InterfaceError):
+            await pool.acquire()

@@ -12,7 +12,7 @@ from pamspec_common import contracts
 from pamspec_common.asgi import ASGIApp
 from pamspec_common.errors import PamspecError
 from pamspec_common.peers import Peer, RemotePeer, closing, peer_session
-from pamspec_common.postgres import Pool, connection, create_pool
+from pamspec_common.postgres import Pool, close_pool, connection, create_pool
 from pamspec_common.principal import TokenSigner
 from pamspec_common.service import Background, Part, Service
 from pamspec_gateway.api_keys import ApiKeys, Guesses
@@ -96,8 +96,7 @@ class _Gateway:
         self._load.flush()
         if self._keys is not None:
             await self._keys.close()
-        if self._pool is not None:
-            await self._pool.close()
+        await close_pool(self._pool)
 
     async def _flush(self) -> None:
         while not await self._background.pause(_FLUSH_EVERY_S):

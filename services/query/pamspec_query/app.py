@@ -6,7 +6,6 @@ and the actor that it names is the principal's own or may be asserted (S9); ever
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
@@ -18,7 +17,7 @@ from pamspec_common.calls import Answer, Call, Handler, refusal
 from pamspec_common.documents import own_operation_id
 from pamspec_common.errors import PamspecError, ServiceUnavailable
 from pamspec_common.policy import acting_actor
-from pamspec_common.postgres import Pool, connection, create_pool
+from pamspec_common.postgres import Pool, close_pool, connection, create_pool
 from pamspec_common.principal import TokenVerifier
 from pamspec_common.service import Part, Service
 from pamspec_query import documents
@@ -55,12 +54,7 @@ class _Query:
     async def stop(self) -> None:
         if self.store is not None:
             await self.store.close()
-        if self.pool is not None:
-            try:
-                async with asyncio.timeout(self.settings.drain_s):
-                    await self.pool.close()
-            except TimeoutError:
-                self.pool.terminate()
+        await close_pool(self.pool, self.settings.drain_s)
 
     async def readiness(self) -> list[Part]:
         assert self.pool is not None

@@ -20,7 +20,7 @@ from nats.aio.client import Client
 from nats.aio.msg import Msg
 
 from pamspec_common import bus, contracts, telemetry
-from pamspec_common.postgres import Pool, create_pool
+from pamspec_common.postgres import Pool, close_pool, create_pool
 from pamspec_common.service import Background, Part, Service
 from pamspec_relay import queries
 from pamspec_relay.handlers import lease as leases
@@ -78,12 +78,7 @@ class Relay:
         if self._publisher is not None:
             await self._publisher.close()
         await bus.close(self._client)
-        if self._pool is not None:
-            try:
-                async with asyncio.timeout(5.0):
-                    await self._pool.close()
-            except TimeoutError:
-                self._pool.terminate()
+        await close_pool(self._pool)
 
     async def readiness(self) -> list[Part]:
         """The bus, the outbox with its depth and age, and each partition that this process owns.

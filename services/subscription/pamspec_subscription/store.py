@@ -12,7 +12,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
 from pamspec_common.errors import ServiceUnavailable
-from pamspec_common.postgres import KEYED_PLANS, Connection, Pool, connection, create_pool, scoped
+from pamspec_common.postgres import KEYED_PLANS, Connection, Pool, close_pool, connection, create_pool, scoped
 from pamspec_subscription.entries import Entry
 from pamspec_subscription.matching import Matcher
 from pamspec_subscription.model import SCAN_ROWS, Head
@@ -47,12 +47,7 @@ class Store:
 
     async def close(self) -> None:
         """Close the pool, bounded."""
-        if self._pool is not None:
-            try:
-                async with asyncio.timeout(5):
-                    await self._pool.close()
-            except TimeoutError:
-                self._pool.terminate()
+        await close_pool(self._pool)
 
     @asynccontextmanager
     async def session(self) -> AsyncIterator[Connection]:

@@ -10,7 +10,7 @@ from nats.aio.client import Client
 from pamspec_common import bus
 from pamspec_common.calls import Answer, Call, Handler, Operations
 from pamspec_common.errors import ServiceUnavailable
-from pamspec_common.postgres import KEYED_PLANS, Pool, connection, create_pool
+from pamspec_common.postgres import KEYED_PLANS, Pool, close_pool, connection, create_pool
 from pamspec_common.principal import TokenVerifier
 from pamspec_common.service import Background, Part, Service
 from pamspec_write.handlers.lanes import Lanes
@@ -76,8 +76,7 @@ class _App:
             await self._lanes.close(self.settings.drain_s)
         await self.background.stop(1.0)
         await bus.close(self._bus)
-        if self._pool is not None:
-            self._pool.terminate()
+        await close_pool(self._pool, 1.0)
 
     async def readiness(self) -> list[Part]:
         parts = [part for part in self.background.parts() if part.name != "outbox"]
