@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from pamspec_common import ids, strict_json
-from pamspec_common.documents import RETRY_FIELDS, Actor, take_header_key
+from pamspec_common.documents import RETRY_FIELDS, Actor, own_operation_id, take_header_key
 from pamspec_common.errors import (
     AccessDenied,
     InvalidObject,
@@ -269,9 +269,7 @@ async def admit_batch(
             if batch.atomic:
                 error.details["index"] = index
                 raise
-            given = item.get("operation_id") if isinstance(item, dict) else None
-            shown_id = given if isinstance(given, str) and ids.is_id(given) else item_id
-            refused[index] = RefusedItem(error.body(shown_id), strict_json.canonical(item))
+            refused[index] = RefusedItem(error.body(own_operation_id(item, item_id)), strict_json.canonical(item))
     named = batch.operation_id is not None or key is not None
     return BatchCommand(
         items=items,

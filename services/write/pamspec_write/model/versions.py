@@ -105,27 +105,10 @@ def make_version(state: ScopeState, rows: Rows, draft: Draft, now: str, entropy:
     version_id: str = entropy.mint("ver")
     salt: bytes = entropy.salt()
     version_seq = 1 if previous is None else previous.version_seq + 1
-    ids = actor_ids(draft.actor)
-    public: Document = {
-        "spec_version": SPEC_VERSION,
-        "object_id": draft.object_id,
-        "version_id": version_id,
-        "scope_id": state.ref.scope_id,
-        "object_type": draft.object_type,
-        **draft.states,
-        **draft.times,
-        **draft.extra,
-        "committed_at": now,
-        "recorded_at": now,
-        "sequence": version_seq,
-        "actor": ids,
-    }
-    if draft.schema_id is not None:
-        public["schema_id"] = draft.schema_id
+    public = _public(state, draft, version_id, version_seq, now)
     private = dumps(draft.private)
-    metadata = dumps(
-        {**public, "provenance": _remaining(draft.provenance, ids), **_digests(salt, draft.content, private)}
-    )
+    remaining = _remaining(draft.provenance, public["actor"])
+    metadata = dumps({**public, "provenance": remaining, **_digests(salt, draft.content, private)})
     shown = {**public, **draft.private, "canonical_content": Fragment(draft.content or TOMBSTONE)}
     shown.pop("note", None)
     envelope = dumps(shown)
@@ -155,6 +138,27 @@ def make_version(state: ScopeState, rows: Rows, draft: Draft, now: str, entropy:
     state.heads[draft.object_id] = head
     state.made[sequence] = draft.object_id
     return Made(head, envelope, version_digest(metadata))
+
+
+def _public(state: ScopeState, draft: Draft, version_id: str, version_seq: int, now: str) -> Document:
+    """What is never erased of a version, but for its provenance."""
+    public: Document = {
+        "spec_version": SPEC_VERSION,
+        "object_id": draft.object_id,
+        "version_id": version_id,
+        "scope_id": state.ref.scope_id,
+        "object_type": draft.object_type,
+        **draft.states,
+        **draft.times,
+        **draft.extra,
+        "committed_at": now,
+        "recorded_at": now,
+        "sequence": version_seq,
+        "actor": actor_ids(draft.actor),
+    }
+    if draft.schema_id is not None:
+        public["schema_id"] = draft.schema_id
+    return public
 
 
 def _remaining(provenance: Document, actor: dict[str, str]) -> Document:
