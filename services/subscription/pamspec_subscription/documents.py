@@ -138,6 +138,12 @@ def check_subscribe(request: Subscribe) -> int | None:
     return request.start_sequence if request.after_sequence is None else request.after_sequence
 
 
+def check_ack(request: Ack) -> None:
+    """Raise InvalidRequest unless it acknowledges in exactly one of the two ways."""
+    if (request.sequence is None) == (request.sequences is None):
+        raise InvalidRequest("Send either sequence (everything up to it) or sequences (single ones).")
+
+
 def _check_filter(wanted: Filter) -> None:
     kind = wanted.object_type
     if kind is not None and kind not in STANDARD_TYPES and not is_extension_type(kind):

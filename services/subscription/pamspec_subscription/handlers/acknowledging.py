@@ -8,7 +8,7 @@ from pamspec_common.calls import HEADER_LEDGER_EPOCH, Answer
 from pamspec_common.errors import InvalidRequest, PamspecError
 from pamspec_common.postgres import Connection, scoped
 from pamspec_common.strict_json import dumps
-from pamspec_subscription.documents import Ack, Reset
+from pamspec_subscription.documents import Ack, Reset, check_ack
 from pamspec_subscription.handlers.asked import Asked, allowed
 from pamspec_subscription.matching import Matcher, viewer_of
 from pamspec_subscription.model import SCAN_ROWS, Subscription, ahead_of, check_position, contiguous
@@ -33,8 +33,7 @@ class Acknowledging:
         which nothing is missing (P127).
         """
         request = asked.request
-        if (request.sequence is None) == (request.sequences is None):
-            raise InvalidRequest("Send either sequence (everything up to it) or sequences (single ones).")
+        check_ack(request)
         async with self._store.session() as conn:
             found = await subscriptions.load(conn, asked.principal.tenant_id, request.subscription_id)
             subscription = allowed(asked, own(found, asked.principal), "subscribe", self._decide)
