@@ -34,8 +34,8 @@ async def waiting_backends(writer: Writer, count: int) -> None:
 
 @pytest_asyncio.fixture(loop_scope="session")
 async def impatient(database: Database, write_bus: NatsAddress) -> AsyncIterator[Writer]:
-    """A service that waits 300 ms for a lock or a connection."""
-    writer = await started(database, write_settings(database, write_bus, lock_timeout_ms=300, pool_wait_ms=300))
+    """A service that waits a second for a lock or a connection."""
+    writer = await started(database, write_settings(database, write_bus, lock_timeout_ms=1000, pool_wait_ms=1000))
     yield writer
     await stopped(writer)
 
@@ -59,8 +59,8 @@ async def test_a_held_scope_is_refused_in_time_and_the_others_go_on(impatient: W
         await writer.ok("create", claim(free))
         slowest = max(slowest, time.monotonic() - before)
     answers = await asyncio.gather(*stuck)
-    assert time.monotonic() - began < 5
-    assert slowest < 0.3
+    assert time.monotonic() - began < 10
+    assert slowest < 0.9
     for answer in answers:
         assert answer.status == 503
         assert orjson.loads(answer.body)["error"]["retryable"] is True
