@@ -8,12 +8,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection
-from typing import Annotated, Any, Literal, TypeVar, get_args
+from typing import Annotated, Any, Literal, TypeVar, get_args, get_origin
 
 import msgspec
 
 from pamspec_common.errors import InvalidRequest, PamspecError
-from pamspec_common.events import EVENT_TYPES
 from pamspec_common.ids import Id, is_id, mint
 from pamspec_common.instants import Instant
 
@@ -119,7 +118,7 @@ class Pagination(msgspec.Struct, forbid_unknown_fields=True):
 
 T = TypeVar("T")
 _PLACE = re.compile(r" - at `\$\.?([^`]*)`")
-_CHOICES = {**STATES, "event_classes": EVENT_TYPES}
+_INDEX = re.compile(r"\[[^\]]*\]")
 
 
 def decode(kind: type[T], document: Any, *, free: Collection[str] = ()) -> T:
@@ -130,23 +129,29 @@ def decode(kind: type[T], document: Any, *, free: Collection[str] = ()) -> T:
     try:
         return msgspec.convert(document, kind)
     except msgspec.ValidationError as problem:
-        raise misfit(str(problem)) from None
+        raise misfit(kind, str(problem)) from None
 
 
-def misfit(problem: str, error: type[PamspecError] = InvalidRequest, where: str = "") -> PamspecError:
+def misfit(kind: Any, problem: str, error: type[PamspecError] = InvalidRequest, where: str = "") -> PamspecError:
     """The refusal that a validation error of msgspec stands for, with the path of the member below `where`."""
-    place = _PLACE.search(problem)
-    path = ".".join(filter(None, (where, place[1] if place else "")))
+    found = _PLACE.search(problem)
+    place = found[1] if found else ""
+    path = ".".join(filter(None, (where, place)))
     expected = _PLACE.sub("", problem).replace("LosslessFloat", "float")
     if expected.startswith("Invalid enum value"):
-        expected = _expected_word(path)
+        # msgspec would show the word that was sent; this shows those that can be.
+        expected = "Expected one of " + ", ".join(_words(kind, _INDEX.sub("", place).split(".")))
     return error(f"{expected} (field {path or 'of the document'}).", details={"field": path})
 
 
-def _expected_word(path: str) -> str:
-    """msgspec would show the word that was sent; this shows those that can be."""
-    choices = _CHOICES.get(path.rpartition(".")[2].partition("[")[0])
-    return "Not one of the words that stand here" if choices is None else "Expected one of " + ", ".join(choices)
+def _words(kind: Any, path: list[str]) -> list[str]:
+    """The words that may stand at this path of a type."""
+    if get_origin(kind) is Literal:
+        return [] if path else list(get_args(kind))
+    if isinstance(kind, type) and issubclass(kind, msgspec.Struct):
+        members = msgspec.structs.fields(kind)
+        return [word for one in members if [one.encode_name] == path[:1] for word in _words(one.type, path[1:])]
+    return [word for inner in get_args(kind) for word in _words(inner, path)]
 
 
 def _refuse_nulls(document: dict[str, Any], path: str, free: Collection[str]) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 import pytest
@@ -27,6 +27,13 @@ class Asking(CommonFields, kw_only=True):
     actor: Actor | None = None
     lifecycle_state: list[Lifecycle] | None = None
     where: Any = None
+    pages: dict[str, list[Page]] | Literal["any"] | None = None
+
+
+class Page(msgspec.Struct, forbid_unknown_fields=True):
+    """A part with words of its own."""
+
+    order: Literal["up", "down"] = msgspec.field(name="direction", default="up")
 
 
 @pytest.mark.parametrize(
@@ -40,6 +47,8 @@ class Asking(CommonFields, kw_only=True):
         ({"actor": {"actor_id": "agent:a", "actor_kind": None}}, "actor.actor_kind", "is null"),
         ({"actor": {"actor_id": "agent a", "actor_kind": "agent"}}, "actor.actor_id", "regex"),
         ({"lifecycle_state": ["alive"]}, "lifecycle_state[0]", "scratch, candidate"),
+        ({"pages": {"a": [{}, {"direction": "secret"}]}}, "pages[...][1].direction", "Expected one of up, down ("),
+        ({"pages": "secret"}, "pages", "Expected one of any ("),
         (
             {
                 "actor": {

@@ -193,7 +193,7 @@ def decode(kind: type[T], data: bytes | msgspec.Raw, error: type[PamspecError] =
     try:
         document: T = decoder.decode(data)
     except msgspec.ValidationError as problem:
-        raise misfit(str(problem), error, where) from None
+        raise misfit(kind, str(problem), error, where) from None
     except msgspec.DecodeError:
         raise error(f"{where or 'The body'} is not a JSON object of the expected form.") from None
     return document
