@@ -16,7 +16,13 @@ setup: ## uv from PyPI into .venv when missing, then every package of the worksp
 	@$(BIN)/uv --version 2>/dev/null | grep -q '^uv $(UV_VERSION)' || $(BIN)/python -m pip install -q uv==$(UV_VERSION)
 	$(BIN)/uv sync --frozen --all-packages
 
-setup-pip: ## the same environment with pip alone
+# What needs the environment makes it when it is missing.
+$(BIN)/pamspec:
+	@$(MAKE) --no-print-directory setup
+
+up down test check bench format lock: | $(BIN)/pamspec
+
+setup-pip: ## the same environment with pip alone, in some minutes
 	@tools/venv $(VENV)
 	$(BIN)/python -m pip install -q --require-hashes -r requirements.txt
 	PATH="$(abspath $(BIN)):$$PATH" $(BIN)/python -m pip install -q --no-deps --no-build-isolation $(addprefix -e ,$(PACKAGES))

@@ -55,6 +55,8 @@ class DataDirectory:
                 f"{self.path} is in use by process {owner or 'unknown'}: stop it with  pamspec down --data {self.path}"
                 "  or choose another directory with --data"
             )
+        # A killed owner leaves its note behind.
+        self.state_file.unlink(missing_ok=True)
         os.ftruncate(lock, 0)
         os.pwrite(lock, f"{os.getpid()}\n".encode(), 0)
         self._lock = lock
@@ -101,8 +103,8 @@ class DataDirectory:
         secrets.write_private(self.state_file, json.dumps(state, indent=2) + "\n")
 
     def noted(self) -> dict[str, object]:
-        """What the running service wrote down; empty before it is up and after it has stopped."""
-        return _json(self.state_file)
+        """What the running service wrote down; empty before it is up and after it has ended, however it ended."""
+        return {} if self.owner() is None else _json(self.state_file)
 
     def _ports(self) -> dict[str, object]:
         return _json(self.path / "ports.json")

@@ -6,6 +6,7 @@ hash alone.
 
 import json
 import os
+import shlex
 from dataclasses import dataclass, field
 
 import aiohttp
@@ -74,6 +75,11 @@ async def ensure_scope(gateway: str, key: DevelopmentKey) -> None:
     ):
         if answer.status not in (200, 201):
             raise ServerError(f"the development scope could not be made: {await answer.text()}")
+
+
+def export_line(gateway: str, key: DevelopmentKey) -> str:
+    """A command after which the clients in this shell know where to go and who they are."""
+    return f"export PAMSPEC_URL={gateway} PAMSPEC_API_KEY={shlex.quote(key.text)}"
 
 
 def curl_line(gateway: str, key: DevelopmentKey) -> str:

@@ -73,6 +73,8 @@ def administrator(data: DataDirectory) -> Administrator:
     url, pepper = os.environ.get("PAMSPEC_DATABASE_URL"), os.environ.get("PAMSPEC_KEY_PEPPER")
     if url is None:
         port, password = data.port("postgres"), data.path / "postgres" / "superuser.password"
+        if data.owner() is not None and (port is None or not password.is_file()):
+            raise Misused(f"the service on {data.path} uses a database of its own: set PAMSPEC_DATABASE_URL as there")
         if data.owner() is None or port is None or not password.is_file():
             raise Misused(
                 f"nothing runs on {data.path}: start it with  pamspec up  or set PAMSPEC_DATABASE_URL and "

@@ -11,6 +11,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
+from urllib.parse import urlsplit
 
 import asyncpg
 
@@ -24,6 +25,8 @@ from pamspec_common.migrations import migrate
 
 DATABASE = "pamspec"
 _PAUSE_SECONDS = 0.2
+_ANSWER_SECONDS = 5.0
+_PORTS = {"PAMSPEC_NATS_URL": 4222, "PAMSPEC_VALKEY_URL": 6379}
 
 _log = logging.getLogger(__name__)
 
@@ -102,6 +105,7 @@ def _first(errors: BaseExceptionGroup[ServerError]) -> ServerError:
 
 async def _postgres(stack: AsyncExitStack, data: DataDirectory, given: str | None) -> str:
     if given:
+        await _admitted(given)
         return given
     server = EmbeddedPostgres(data.path / "postgres", port=data.port("postgres"))
     await _start(stack, server)
@@ -114,6 +118,7 @@ async def _postgres(stack: AsyncExitStack, data: DataDirectory, given: str | Non
 
 async def _nats(stack: AsyncExitStack, data: DataDirectory, agent: AgentUser, given: str | None) -> NatsAddress | str:
     if given:
+        await _warn_when_silent("PAMSPEC_NATS_URL", given)
         return given
     server = EmbeddedNats(data.path / "nats", agent=agent, port=data.port("nats"))
     await _start(stack, server)
@@ -125,6 +130,7 @@ async def _nats(stack: AsyncExitStack, data: DataDirectory, agent: AgentUser, gi
 
 async def _valkey(stack: AsyncExitStack, data: DataDirectory, given: str | None) -> str:
     if given:
+        await _warn_when_silent("PAMSPEC_VALKEY_URL", given)
         return given
     server = EmbeddedValkey(data.path / "valkey", port=data.port("valkey"))
     await _start(stack, server)
@@ -132,6 +138,43 @@ async def _valkey(stack: AsyncExitStack, data: DataDirectory, given: str | None)
         raise ServerError("Valkey ended right after its start")
     data.keep_port("valkey", server.address.port)
     return server.address.url
+
+
+async def _admitted(dsn: str) -> None:
+    """The login exists and may do what the migrations need; ServerError tells what is missing."""
+    try:
+        connection = await asyncpg.connect(dsn, timeout=_ANSWER_SECONDS)
+    except asyncpg.InvalidCatalogNameError as error:
+        raise ServerError(f"PAMSPEC_DATABASE_URL: {error}: create it with  createdb  first") from None
+    except (OSError, TimeoutError, ValueError, asyncpg.PostgresError, asyncpg.InterfaceError) as error:
+        reason = str(error) or "no answer"
+        raise ServerError(f"PAMSPEC_DATABASE_URL: {reason}: check the address and the login") from None
+    try:
+        creates_roles = await connection.fetchval(
+            "SELECT rolsuper OR rolcreaterole FROM pg_roles WHERE rolname = current_user"
+        )
+    finally:
+        await connection.close()
+    if not creates_roles:
+        raise ServerError("PAMSPEC_DATABASE_URL: this login may not create roles: name one with CREATEROLE")
+
+
+async def _warn_when_silent(variable: str, urls: str) -> None:
+    """The service works without the bus and the cache; whoever mistyped an address should know why a part lags."""
+    for url in urls.split(","):
+        parts = urlsplit(url if "//" in url else f"//{url}")
+        try:
+            async with asyncio.timeout(_ANSWER_SECONDS):
+                _, writer = await asyncio.open_connection(parts.hostname, parts.port or _PORTS[variable])
+        except (OSError, TimeoutError, ValueError):
+            continue
+        writer.close()
+        return
+    _log.warning(
+        "nothing answers at %s: the service starts, see  pamspec status",
+        variable,
+        extra={"action": "server_silent"},
+    )
 
 
 async def _start(stack: AsyncExitStack, server: Embedded) -> None:

@@ -59,6 +59,14 @@ def test_the_note_is_gone_after_the_owner(tmp_path: Path) -> None:
     assert data.noted() == {}
 
 
+def test_the_note_of_a_killed_owner_counts_for_nothing(tmp_path: Path) -> None:
+    data = DataDirectory(tmp_path)
+    data.note({"gateway": "http://127.0.0.1:1"})
+    assert data.noted() == {}
+    with data:
+        assert data.noted() == {}
+
+
 def test_the_directory_is_the_argument_then_the_variable(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("PAMSPEC_DATA", str(tmp_path / "variable"))
     assert chosen(str(tmp_path / "argument")) == tmp_path / "argument"

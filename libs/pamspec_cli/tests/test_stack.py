@@ -12,10 +12,10 @@ import psutil
 import pytest
 
 from pamspec_cli.data import DataDirectory
-from pamspec_cli.servers.databases import SERVICES, create_database
+from pamspec_cli.servers.databases import SERVICES, Database, create_database, with_database, with_login
 from pamspec_cli.servers.nats import AgentUser, NatsAddress
 from pamspec_cli.servers.postgres import EmbeddedPostgres
-from pamspec_cli.servers.process import ServerError, working_in
+from pamspec_cli.servers.process import ServerError, free_port, working_in
 from pamspec_cli.stack import servers
 
 AGENT = AgentUser.of_principal("stacktoken")
@@ -92,6 +92,32 @@ async def test_external_servers_are_used_when_their_urls_are_set(
         assert not [name for name in ("postgres", "nats", "valkey") if (data.path / name).exists()]
         assert await answers(addresses.of_role("write"))
     await postgres.stop()
+
+
+async def test_an_external_database_that_cannot_be_used_is_one_line_that_says_why(
+    data: DataDirectory, postgres_server: str, database: Database
+) -> None:
+    closed = f"postgresql://someone:secret@127.0.0.1:{free_port()}/memory"
+    for dsn, reason in (
+        (with_database(postgres_server, "nowhere"), 'database "nowhere" does not exist: create it'),
+        (with_login(postgres_server, "nobody", "secret"), "password authentication failed"),
+        (closed, "check the address"),
+        ("http://127.0.0.1", "check the address"),
+        (database.role("write"), "CREATEROLE"),
+    ):
+        with pytest.raises(ServerError, match=reason) as refused:
+            async with servers(data, AGENT, {"PAMSPEC_DATABASE_URL": dsn}):
+                pass
+        assert "secret" not in str(refused.value)
+
+
+async def test_a_silent_bus_is_told_and_the_start_goes_on(
+    data: DataDirectory, caplog: pytest.LogCaptureFixture
+) -> None:
+    silent = f"nats://127.0.0.1:{free_port()}"
+    async with servers(data, AGENT, {"PAMSPEC_NATS_URL": silent}) as addresses:
+        assert addresses.nats_url == silent
+    assert [record.getMessage() for record in caplog.records if "PAMSPEC_NATS_URL" in record.getMessage()]
 
 
 async def test_one_server_that_cannot_start_stops_the_others(data: DataDirectory) -> None:

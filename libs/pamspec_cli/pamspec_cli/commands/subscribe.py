@@ -34,7 +34,7 @@ def add_filter(parser: argparse.ArgumentParser) -> None:
 def request(arguments: argparse.Namespace, channel: str) -> dict[str, Any]:
     """The document of a subscribe; Misused without a scope."""
     if not arguments.scope:
-        raise Misused("name the scope")
+        raise Misused("name the scope, for example  --scope workspace:default")
     chosen = {
         "event_classes": arguments.event,
         "object_type": arguments.type,

@@ -2,6 +2,7 @@
 
 import argparse
 import contextlib
+import sys
 
 from pamspec_cli.commands.subscribe import add_filter, request
 from pamspec_cli.connection import OK, add_arguments, reporting, service
@@ -41,6 +42,8 @@ def run(arguments: argparse.Namespace) -> int:
 
 def _follow(client: Client, arguments: argparse.Namespace, subscription_id: str) -> int:
     seen = 0
+    if sys.stderr.isatty():
+        print(f"waiting for events of {arguments.subscription or arguments.scope}; Ctrl-C ends", file=sys.stderr)
     events = client.follow(subscription_id, channel=arguments.channel)
     try:
         for event in events:

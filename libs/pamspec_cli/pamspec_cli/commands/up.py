@@ -67,6 +67,7 @@ async def _until_signal(data: DataDirectory, arguments: argparse.Namespace) -> i
 
 async def _serve(data: DataDirectory, arguments: argparse.Namespace) -> None:
     key = development.chosen_key(data)
+    print(f"starting  servers and services on {data.path}", flush=True)
     async with AsyncExitStack() as stack:
         agent = AgentUser.of_principal(development.PRINCIPAL_TOKEN)
         addresses = await stack.enter_async_context(servers(data, agent))
@@ -90,6 +91,9 @@ async def _serve(data: DataDirectory, arguments: argparse.Namespace) -> None:
             }
         )
         _greet(gateway, key, data)
+        if arguments.processes:
+            print(f"logs      {data.path / 'services'}/*/*.log")
+        print("Ctrl-C stops it", flush=True)
         await asyncio.Event().wait()
 
 
@@ -97,4 +101,5 @@ def _greet(gateway: str, key: development.DevelopmentKey, data: DataDirectory) -
     print(f"gateway   {gateway}   ({gateway}/docs)")
     print(f"key       {key.text}")
     print(f"data      {data.path}")
+    print(f"shell     {development.export_line(gateway, key)}")
     print(f"try it    {development.curl_line(gateway, key)}", flush=True)

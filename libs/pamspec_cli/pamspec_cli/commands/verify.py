@@ -46,7 +46,7 @@ def add(parser: argparse.ArgumentParser) -> None:
     """Declares the arguments."""
     parser.add_argument("--scope", action="append", help="only this scope; several times")
     parser.add_argument("--tenant", help="only this tenant")
-    parser.add_argument("--data", metavar="DIR", help="the data directory (PAMSPEC_DATA, else ./pamspec-data)")
+    parser.add_argument("--data", metavar="DIR", help="the data directory (PAMSPEC_DATA, else ./.data)")
     parser.add_argument("--json", action="store_true", help="JSON instead of lines for people")
 
 
@@ -62,8 +62,10 @@ def database_url(data: DataDirectory) -> str:
     if given:
         return given
     password, port = data.path / "postgres" / "superuser.password", data.port("postgres")
-    if data.owner() is None or port is None or not password.is_file():
+    if data.owner() is None:
         raise Misused(f"nothing runs on {data.path}: start it with  pamspec up  or set PAMSPEC_DATABASE_URL")
+    if port is None or not password.is_file():
+        raise Misused(f"the service on {data.path} uses a database of its own: set PAMSPEC_DATABASE_URL as there")
     return f"postgresql://{SUPERUSER}:{_line(password)}@{LOOPBACK}:{port}/{DATABASE}"
 
 
