@@ -15,6 +15,7 @@ COMMANDS = (
     "status",
     "demo",
     "keys",
+    "scopes",
     "create",
     "read",
     "query",

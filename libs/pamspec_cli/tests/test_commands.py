@@ -60,6 +60,16 @@ async def test_an_object_is_stored_shown_and_found(shell: Shell) -> None:
     assert "version 1: active available retained unverified" in history
 
 
+async def test_a_scope_is_made_and_listed(shell: Shell) -> None:
+    scope = f"{shell.scope}-new"
+    assert "create_scope" in await shell("create", "--scope", scope, "--text", "a", code=1)
+    for _ in range(2):
+        assert await shell("scopes", "--create", scope) == f"{scope}  workspace\n"
+    assert f"{scope}  workspace\n" in await shell("scopes")
+    assert scope in await shell("scopes", "--json")
+    await shell("create", "--scope", scope, "--text", "a")
+
+
 async def test_json_is_the_answer_as_it_came(shell: Shell) -> None:
     made = json.loads(await shell("create", "--scope", shell.scope, "--text", "hello", "--json"))
     assert made["envelope"]["canonical_content"] == {"text": "hello"}

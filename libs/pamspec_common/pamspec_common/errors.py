@@ -79,7 +79,7 @@ class ObjectNotFound(PamspecError):
 
 
 class ScopeNotFound(PamspecError):
-    """No such scope is visible to this actor; check scope_id or create the scope first."""
+    """No such scope is visible to this actor; check scope_id or make the scope with create_scope first."""
 
     code, status = "scope_not_found", 404
 
