@@ -13,7 +13,9 @@ from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from pamspec_common.asgi import ASGIApp, Receive, Scope, Send, send_answer
+from uvicorn.protocols.utils import ClientDisconnected
+
+from pamspec_common.asgi import ASGIApp, ClientGone, Receive, Scope, Send, send_answer
 from pamspec_common.calls import Answer, Operations, refusal
 from pamspec_common.errors import InternalError, InvalidRequest
 from pamspec_common.internal import PATH as INTERNAL_PATH
@@ -163,6 +165,8 @@ class Service:
                 return
             try:
                 await routes(scope, receive, send)
+            except (ClientGone, ClientDisconnected):
+                _log.debug("a client left", extra={"action": "client_left", "path": scope.get("path", "")})
             except Exception as error:
                 await _tell_failure(error, scope, send)
 

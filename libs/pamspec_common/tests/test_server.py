@@ -196,3 +196,32 @@ async def test_stopping_twice_and_before_the_start_is_fine() -> None:
     await service.stop()
     assert calls == ["stop"]
     assert not (await service.ready())[0]
+
+
+async def test_a_client_that_leaves_its_websocket_is_no_failure(caplog: pytest.LogCaptureFixture) -> None:
+    left = asyncio.Event()
+
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        await receive()
+        await send({"type": "websocket.accept"})
+        while (await receive())["type"] != "websocket.disconnect":
+            pass
+        try:
+            await send({"type": "websocket.close", "code": 1001})
+        except OSError:
+            left.set()
+            raise
+
+    service = _sample([])
+    service.app = app
+    handshake = (
+        "GET / HTTP/1.1\r\nHost: localhost\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n"
+        "Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==\r\n\r\n"
+    )
+    async with serving(service) as url, asyncio.timeout(10):
+        reader, writer = await asyncio.open_connection("127.0.0.1", int(url.rpartition(":")[2]))
+        writer.write(handshake.encode())
+        assert (await reader.readuntil(b"\r\n\r\n")).startswith(b"HTTP/1.1 101")
+        writer.transport.abort()
+        await left.wait()
+    assert not [record for record in caplog.records if record.levelname == "ERROR"]
