@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 from typing import Any
 
@@ -205,3 +206,33 @@ def test_a_refusal_names_the_place_and_not_the_text() -> None:
 def test_nothing_else_has_a_canonical_form() -> None:
     with pytest.raises(TypeError):
         canonical({"a": object()})
+
+
+@pytest.mark.parametrize("ending", ["", "x"])
+def test_a_large_text_is_parsed_without_the_garbage_collector(ending: str) -> None:
+    """It would walk through the growing value again and again, while nobody else is served."""
+    text = ("[" + "[]," * 300_000 + "1]" + ending).encode()
+    walks: list[str] = []
+
+    def walked(phase: str, _: dict[str, int]) -> None:
+        walks.append(phase)
+
+    gc.collect()
+    gc.callbacks.append(walked)
+    try:
+        parse(text)
+    except InvalidRequest:
+        assert ending
+    finally:
+        gc.callbacks.remove(walked)
+    assert walks.count("start") <= 3
+    assert gc.isenabled()
+
+
+def test_brackets_and_numbers_in_strings_count_for_nothing() -> None:
+    text = json.dumps({"[{" * MAX_DEPTH: [']}\\"' * 200, '"' + "[" * 300, "1e999", "1" * 2000, "\\"]}).encode()
+    assert parse(text) == json.loads(text)
+    with pytest.raises(InvalidRequest):
+        parse(b'["\\"", ' + b"[" * MAX_DEPTH + b'"]"' + b"]" * MAX_DEPTH + b"]")
+    with pytest.raises(InvalidRequest):
+        parse(b'{"1e999": "\\\\", "b": 1e999}')
