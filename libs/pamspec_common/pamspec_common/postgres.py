@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import AsyncIterator, Iterable, Mapping
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from typing import TYPE_CHECKING, TypeAlias
 
 import asyncpg
@@ -113,10 +113,19 @@ async def connection(pool: Pool, wait_ms: int) -> AsyncIterator[Connection]:
         raise translated(error) from error
     try:
         yield conn
-    except (*_UNREACHABLE, asyncpg.PostgresError) as error:
+    except _UNREACHABLE as error:
+        await distrust(pool)
+        raise translated(error) from error
+    except asyncpg.PostgresError as error:
         raise translated(error) from error
     finally:
         await _give_back(pool, conn)
+
+
+async def distrust(pool: Pool) -> None:
+    """Lend none of the pool's present connections again: what ended one has probably ended the others too."""
+    with suppress(asyncpg.InterfaceError):
+        await pool.expire_connections()
 
 
 async def _give_back(pool: Pool, conn: asyncpg.pool.PoolConnectionProxy[asyncpg.Record]) -> None:

@@ -19,7 +19,7 @@ import asyncpg
 from pamspec_common import telemetry
 from pamspec_common.calls import Answer, refusal
 from pamspec_common.errors import InternalError, PamspecError, ServiceUnavailable
-from pamspec_common.postgres import Pool
+from pamspec_common.postgres import Pool, distrust
 from pamspec_write.handlers.commit import AuthorizationMoved, Committed, commit
 from pamspec_write.model.commands import Work, names_of, scopes_of, size_of, try_again
 from pamspec_write.settings import Settings
@@ -180,6 +180,7 @@ class Lanes:
             except _LOST as error:
                 _log.warning("store lost: %s", error, extra={"action": "commit_lost", "count": attempt})
                 telemetry.BATCHES.add(1, {"result": "lost"})
+                await distrust(self._pool)
                 for work in works:
                     try_again(work)
                 if attempt < self._settings.commit_attempts:
