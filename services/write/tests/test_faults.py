@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import logging
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -343,3 +344,20 @@ def conflicts() -> float:
     setup_metrics()
     lines = render_metrics()[0].decode().splitlines()
     return sum(float(line.split()[-1]) for line in lines if line.startswith("memory_version_conflicts_total"))
+
+
+async def test_waiting_writes_hold_their_bytes_and_not_the_parsed_documents(writer: Writer, hold: Hold) -> None:
+    """What is parsed takes many times the memory of its text, and a scope's lock can be away for seconds."""
+    content: list[list[Any]] = [[] for _ in range(40_000)]
+    bodies = [orjson.dumps(claim(writer.scope, content, idempotency_key=f"key-{n}")) for n in range(10)]
+    del content
+    before = _live_lists()
+    async with hold(await writer.scope_key()):
+        writes = [asyncio.create_task(writer.call("create", body)) for body in bodies]
+        await waiting_backends(writer, 1)
+        assert _live_lists() - before < 80_000
+    assert [answer.status for answer in await asyncio.gather(*writes)] == [201] * len(bodies)
+
+
+def _live_lists() -> int:
+    return sum(type(found) is list for found in gc.get_objects())

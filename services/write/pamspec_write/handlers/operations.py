@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Awaitable, Callable
+from contextlib import AbstractAsyncContextManager, nullcontext
 from typing import Any
 
 import msgspec
@@ -24,9 +26,13 @@ COMMANDS = ("create", "update", "transition", "delete", "record_event")
 CONFLICT = b'"version_conflict"'
 OPERATIONS = (*COMMANDS, "batch", "create_scope", "get_operation")
 
+_LARGE_BYTES = 64 * 1024
+_LARGE_AT_ONCE = 2
+
 _log = logging.getLogger(__name__)
 
-Run = Callable[[Call, dict[str, Any], Principal], Awaitable[Answer]]
+Admit = Callable[[Call, dict[str, Any], Principal], Awaitable[Awaitable[Answer]]]
+"""Checks a document and returns the work that it asks for, which needs the document no more."""
 
 
 def _count(operation: str, answer: Answer) -> None:
@@ -73,6 +79,7 @@ class Writes:
     ) -> None:
         self._verifier, self._scopes, self._lanes = verifier, scopes, lanes
         self._lookup, self._outbox = lookup, outbox
+        self._large = asyncio.Semaphore(_LARGE_AT_ONCE)
 
     def operations(self) -> Operations:
         """Every operation that this service owns."""
@@ -84,14 +91,17 @@ class Writes:
             "get_operation": self._handler(self._get_operation),
         }
 
-    def _handler(self, run: Run) -> Callable[[Call], Awaitable[Answer]]:
+    def _handler(self, admit_call: Admit) -> Callable[[Call], Awaitable[Answer]]:
         async def handle(call: Call) -> Answer:
             operation_id = None
             try:
                 principal = self._verifier.verify(call.principal)
-                document = parse(call.body)
-                operation_id = own_operation_id(document)
-                answer = await run(call, document, principal)
+                async with self._room(call):
+                    document = parse(call.body)
+                    operation_id = own_operation_id(document)
+                    work = await admit_call(call, document, principal)
+                    del document
+                answer = await work
             except PamspecError as error:
                 answer = refusal(error, operation_id)
             _count(call.operation, answer)
@@ -99,25 +109,29 @@ class Writes:
 
         return handle
 
-    async def _command(self, call: Call, document: dict[str, Any], principal: Principal) -> Answer:
+    def _room(self, call: Call) -> AbstractAsyncContextManager[None]:
+        """A parsed document can take thirty times the memory of its text, so few large ones exist at once."""
+        return self._large if len(call.body) > _LARGE_BYTES else nullcontext()
+
+    async def _command(self, call: Call, document: dict[str, Any], principal: Principal) -> Awaitable[Answer]:
         self._check_outbox(call)
         command = await admit(
             call.operation, document, call.body, principal, call.idempotency_key, self._scopes.resolve
         )
-        return await self._lanes.submit(command)
+        return self._lanes.submit(command)
 
-    async def _batch(self, call: Call, document: dict[str, Any], principal: Principal) -> Answer:
+    async def _batch(self, call: Call, document: dict[str, Any], principal: Principal) -> Awaitable[Answer]:
         self._check_outbox(call)
         batch = await admit_batch(document, call.body, principal, call.idempotency_key, self._scopes.resolve)
-        return await self._lanes.submit(batch)
+        return self._lanes.submit(batch)
 
-    async def _create_scope(self, call: Call, document: dict[str, Any], principal: Principal) -> Answer:
+    async def _create_scope(self, call: Call, document: dict[str, Any], principal: Principal) -> Awaitable[Answer]:
         request = decode(CreateScope, call.body)
         actor_of(principal, request, document)
-        return await self._scopes.create(request, principal)
+        return self._scopes.create(request, principal)
 
-    async def _get_operation(self, call: Call, document: dict[str, Any], principal: Principal) -> Answer:
-        return await self._lookup.get_operation(document, call.body, principal)
+    async def _get_operation(self, call: Call, document: dict[str, Any], principal: Principal) -> Awaitable[Answer]:
+        return self._lookup.get_operation(document, call.body, principal)
 
     def _check_outbox(self, call: Call) -> None:
         if self._outbox.full:
