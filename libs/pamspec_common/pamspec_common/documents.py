@@ -13,7 +13,7 @@ from typing import Annotated, Any, Literal, TypeVar, get_args, get_origin
 import msgspec
 
 from pamspec_common.errors import InvalidRequest, PamspecError
-from pamspec_common.ids import Id, is_id, mint
+from pamspec_common.ids import ID_PATTERN, Id, is_id, mint
 from pamspec_common.instants import Instant
 
 MAX_SEQUENCE = 2**63 - 2
@@ -118,6 +118,7 @@ class Pagination(msgspec.Struct, forbid_unknown_fields=True):
 
 T = TypeVar("T")
 _PLACE = re.compile(r" - at `\$\.?([^`]*)`")
+_NO_ID = f"Expected `str` matching regex {ID_PATTERN!r}"
 _INDEX = re.compile(r"\[[^\]]*\]")
 
 
@@ -141,6 +142,8 @@ def misfit(kind: Any, problem: str, error: type[PamspecError] = InvalidRequest, 
     if expected.startswith("Invalid enum value"):
         # msgspec would show the word that was sent; this shows those that can be.
         expected = "Expected one of " + ", ".join(_words(kind, _INDEX.sub("", place).split(".")))
+    elif expected == _NO_ID:
+        expected = "Expected an id like name:part, with letters, digits and +._:-/ after the colon"
     return error(f"{expected} (field {path or 'of the document'}).", details={"field": path})
 
 

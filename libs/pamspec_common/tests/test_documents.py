@@ -45,7 +45,7 @@ class Page(msgspec.Struct, forbid_unknown_fields=True):
         ({"operation_id": None}, "operation_id", "is null"),
         ({"where": None}, "where", "is null"),
         ({"actor": {"actor_id": "agent:a", "actor_kind": None}}, "actor.actor_kind", "is null"),
-        ({"actor": {"actor_id": "agent a", "actor_kind": "agent"}}, "actor.actor_id", "regex"),
+        ({"actor": {"actor_id": "agent a", "actor_kind": "agent"}}, "actor.actor_id", "an id like name:part"),
         ({"lifecycle_state": ["alive"]}, "lifecycle_state[0]", "scratch, candidate"),
         ({"pages": {"a": [{}, {"direction": "secret"}]}}, "pages[...][1].direction", "Expected one of up, down ("),
         ({"pages": "secret"}, "pages", "Expected one of any ("),
