@@ -24,6 +24,7 @@ from pamspec_common.http_protocol import LimitedHttpProtocol
 from pamspec_common.service import Service
 from pamspec_common.settings import CommonSettings
 from pamspec_common.telemetry import setup_logging, setup_metrics
+from pamspec_common.websocket_protocol import OrderlyWebSocketProtocol
 
 KEEP_ALIVE_S = 75
 _WEBSOCKET_MAX_BYTES = 64 * 1024
@@ -119,7 +120,7 @@ def _server(service: Service, drain_s: float, *, signals: bool) -> _Server:
         service.asgi(),
         loop="uvloop",
         http=LimitedHttpProtocol,
-        ws="websockets-sansio",
+        ws=OrderlyWebSocketProtocol,
         ws_max_size=_WEBSOCKET_MAX_BYTES,
         ws_per_message_deflate=False,
         lifespan="off",

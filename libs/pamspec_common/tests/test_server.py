@@ -12,7 +12,9 @@ import aiohttp
 import pytest
 
 from pamspec_common import contracts
-from pamspec_common.asgi import Receive, Scope, Send
+from pamspec_common.asgi import Receive, Scope, Send, deny_websocket
+from pamspec_common.calls import refusal
+from pamspec_common.errors import ServiceUnavailable
 from pamspec_common.peers import RemotePeer, peer_session
 from pamspec_common.server import bind, serving
 from pamspec_common.service import Part, Service
@@ -198,6 +200,20 @@ async def test_stopping_twice_and_before_the_start_is_fine() -> None:
     assert not (await service.ready())[0]
 
 
+HANDSHAKE = (
+    b"GET / HTTP/1.1\r\nHost: localhost\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n"
+    b"Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==\r\n\r\n"
+)
+CLOSE_FRAME = b"\x88\x80\x00\x00\x00\x00"
+
+
+async def _websocket(url: str) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    """A WebSocket of a client that does only what the test writes."""
+    reader, writer = await asyncio.open_connection("127.0.0.1", int(url.rpartition(":")[2]))
+    writer.write(HANDSHAKE)
+    return reader, writer
+
+
 async def test_a_client_that_leaves_its_websocket_is_no_failure(caplog: pytest.LogCaptureFixture) -> None:
     left = asyncio.Event()
 
@@ -214,14 +230,59 @@ async def test_a_client_that_leaves_its_websocket_is_no_failure(caplog: pytest.L
 
     service = _sample([])
     service.app = app
-    handshake = (
-        "GET / HTTP/1.1\r\nHost: localhost\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n"
-        "Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==\r\n\r\n"
-    )
     async with serving(service) as url, asyncio.timeout(10):
-        reader, writer = await asyncio.open_connection("127.0.0.1", int(url.rpartition(":")[2]))
-        writer.write(handshake.encode())
+        reader, writer = await _websocket(url)
         assert (await reader.readuntil(b"\r\n\r\n")).startswith(b"HTTP/1.1 101")
         writer.transport.abort()
         await left.wait()
+    assert not [record for record in caplog.records if record.levelname == "ERROR"]
+
+
+async def test_a_stop_goes_on_over_a_websocket_in_the_middle_of_its_closing() -> None:
+    closing, sent = asyncio.Event(), 0
+
+    async def fill(send: Send) -> None:
+        nonlocal sent
+        while True:
+            await send({"type": "websocket.send", "bytes": b"x" * 65536})
+            sent += 1
+
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        await receive()
+        await send({"type": "websocket.accept"})
+        filling = asyncio.create_task(fill(send))
+        while (await receive())["type"] != "websocket.disconnect":
+            pass
+        filling.cancel()
+        closing.set()
+
+    calls: list[str] = []
+    service = _sample([], calls)
+    service.app = app
+    async with asyncio.timeout(15):
+        async with serving(service, drain_s=0.5) as url:
+            reader, writer = await _websocket(url)
+            # Unread, what the server sends fills its buffers, so that its answer to the close frame stays behind.
+            reader._transport.pause_reading()  # type: ignore[attr-defined]
+            before = -1
+            while sent == 0 or sent > before:
+                before = sent
+                await asyncio.sleep(0.05)
+            writer.write(CLOSE_FRAME)
+            await closing.wait()
+        writer.transport.abort()
+    assert calls == ["stop"]
+
+
+async def test_a_refused_websocket_is_no_error_of_the_server(caplog: pytest.LogCaptureFixture) -> None:
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        await receive()
+        await deny_websocket(scope, send, refusal(ServiceUnavailable()))
+
+    service = _sample([])
+    service.app = app
+    async with serving(service) as url, aiohttp.ClientSession() as session:
+        with pytest.raises(aiohttp.WSServerHandshakeError) as raised:
+            await session.ws_connect(url)
+        assert raised.value.status == 503
     assert not [record for record in caplog.records if record.levelname == "ERROR"]
