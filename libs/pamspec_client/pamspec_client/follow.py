@@ -33,6 +33,8 @@ if TYPE_CHECKING:
     from pamspec_client.client import AsyncClient
 
 ACK_EVERY_EVENTS = 200
+LAST_ACK_S = 2.0
+"""How long the end of a follower may wait for its last acknowledgement; what it lacks is delivered again."""
 
 
 class Follow:
@@ -227,8 +229,9 @@ class Follow:
             self._acks.cancel()
             await asyncio.gather(self._acks, return_exceptions=True)
             self._acks = None
-        with contextlib.suppress(ClientError):
-            await self._send_acknowledgement()
+        with contextlib.suppress(ClientError, TimeoutError):
+            async with asyncio.timeout(LAST_ACK_S):
+                await self._send_acknowledgement()
 
 
 def _beyond(frame: Frame, sequence: int, at: Position) -> bool:
