@@ -22,21 +22,31 @@ class ClientGone(Exception):
     """The client closed the connection before its request was whole."""
 
 
-async def read_body(receive: Receive, limit: int) -> bytes:
-    """The request body; InvalidRequest (413) beyond `limit` bytes, ClientGone when the client leaves."""
+def _untold(length: int) -> None:
+    """Nobody counts the bytes."""
+
+
+async def read_body(receive: Receive, limit: int, arrived: Callable[[int], None] = _untold) -> bytes:
+    """The request body; InvalidRequest (413) beyond `limit` bytes, ClientGone when the client leaves.
+
+    `arrived` is told how many bytes have come, each time before they are kept, and may refuse them.
+    """
     message = await receive()
     if not message.get("more_body") and message["type"] == "http.request":
         body: bytes = message.get("body", b"")
         if len(body) > limit:
             raise _too_large(limit)
+        arrived(len(body))
         return body
     parts = bytearray()
     while True:
         if message["type"] != "http.request":
             raise ClientGone
-        parts += message.get("body", b"")
-        if len(parts) > limit:
+        part = message.get("body", b"")
+        if len(parts) + len(part) > limit:
             raise _too_large(limit)
+        arrived(len(part))
+        parts += part
         if not message.get("more_body"):
             return bytes(parts)
         message = await receive()

@@ -17,7 +17,8 @@ HEAD_TIMEOUT_S = 10.0
 HEAD_MAX_BYTES = 64 * 1024
 BODY_GRACE_S = 30.0
 BODY_MIN_BYTES_PER_S = 10_000
-"""A body may take the grace and, beyond it, as long as it would take at this rate."""
+"""A body may take the grace and, beyond it, as long as it would take at this rate; it is never silent for longer than
+the grace."""
 MAX_CONNECTIONS = 16_384
 """Connections that one server holds; the server sets it by the limit of open files."""
 LINGER_S = 5.0
@@ -32,6 +33,8 @@ class LimitedHttpProtocol(HttpToolsProtocol):
     _head_since = 0.0
     _head_bytes = 0
     _body_deadline = 0.0
+    _since_body = 0
+    """Bytes that came after the head and the last part of the body: trailers and what else stands between chunks."""
     _refused_at = 0.0
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
@@ -46,13 +49,19 @@ class LimitedHttpProtocol(HttpToolsProtocol):
             self._head_since = self.loop.time()
         super().on_message_begin()
 
+    def on_header(self, name: bytes, value: bytes) -> None:
+        if not self._body_deadline:
+            super().on_header(name, value)
+
     def on_headers_complete(self) -> None:
-        self._head_since, self._head_bytes = 0.0, 0
+        self._head_since, self._head_bytes, self._since_body = 0.0, 0, 0
         self._body_deadline = self.loop.time() + BODY_GRACE_S
         super().on_headers_complete()
 
     def on_body(self, body: bytes) -> None:
-        self._body_deadline += len(body) / BODY_MIN_BYTES_PER_S
+        self._since_body = 0
+        further = self._body_deadline + len(body) / BODY_MIN_BYTES_PER_S
+        self._body_deadline = min(further, self.loop.time() + BODY_GRACE_S)
         super().on_body(body)
 
     def on_message_complete(self) -> None:
@@ -67,12 +76,15 @@ class LimitedHttpProtocol(HttpToolsProtocol):
     def data_received(self, data: bytes) -> None:
         if self._refused_at:
             return
+        self._since_body += len(data)
         super().data_received(data)
-        if self._head_since and not self._refused_at:
+        if self._refused_at:
+            return
+        if self._head_since:
             self._head_bytes += len(data)
-            if self._head_bytes > HEAD_MAX_BYTES:
-                error = InvalidRequest("The head of the request is larger than 64 KiB; send fewer or shorter headers.")
-                self._refuse(error, b"431 Request Header Fields Too Large")
+        if self._head_bytes > HEAD_MAX_BYTES or (self._body_deadline and self._since_body > HEAD_MAX_BYTES):
+            error = InvalidRequest("The head of the request is larger than 64 KiB; send fewer or shorter headers.")
+            self._refuse(error, b"431 Request Header Fields Too Large")
 
     def close_when_slow(self) -> None:
         """Called about once a second by the server."""

@@ -19,10 +19,11 @@ from pamspec_common.errors import InvalidRequest, PamspecError
 from pamspec_gateway.authentication import Guard
 from pamspec_gateway.door import (
     Load,
+    Room,
     Route,
     address_of,
     check_content_type,
-    declared_length,
+    check_length,
     headers_of,
     make_call,
     refused,
@@ -43,10 +44,11 @@ def endpoint(convenience: Convenience, route: Route, guard: Guard, load: Load) -
     async def answer(request: Request) -> Response:
         try:
             headers = headers_of(request.scope)
-            with load.admitted(route.waits, declared_length(headers, load.limits.body_bytes) if has_body else 0):
+            check_length(headers, load.limits.body_bytes)
+            with load.admitted(route.waits) as room:
                 admission = await guard.admit(headers, address_of(request.scope))
                 members = {**query_members(request, allowed), **request.path_params}
-                body = await _body(request, headers, load.limits.body_bytes) if has_body else {}
+                body = await _body(request, headers, load.limits.body_bytes, room) if has_body else {}
                 call = make_call(route.operation, admission, document(body, members), headers)
                 reply = await route.peer.call(call)
         except PamspecError as error:
@@ -57,10 +59,10 @@ def endpoint(convenience: Convenience, route: Route, guard: Guard, load: Load) -
     return answer
 
 
-async def _body(request: Request, headers: Mapping[bytes, bytes], limit: int) -> dict[str, Any]:
+async def _body(request: Request, headers: Mapping[bytes, bytes], limit: int, room: Room) -> dict[str, Any]:
     check_content_type(headers)
     try:
-        raw = await read_body(request.receive, limit)
+        raw = await read_body(request.receive, limit, room.take)
     except ClientGone:
         raise InvalidRequest("The request ended before its body was whole.") from None
     if not raw:

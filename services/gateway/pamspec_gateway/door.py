@@ -51,17 +51,15 @@ class Load:
         self.requests = self.waiting = self.buffered = 0
         self.answered: Counter[tuple[str, int]] = Counter()
 
-    def admitted(self, waits: bool, length: int = 0) -> Room:
-        """Room for one more under way with a body of `length` bytes; ServiceUnavailable when there is none."""
+    def admitted(self, waits: bool) -> Room:
+        """Room for one more under way; ServiceUnavailable when there is none."""
         limits = self.limits
         if waits:
             if self.waiting >= limits.waiting:
                 raise busy()
         elif self.requests >= limits.requests:
             raise busy()
-        if self.buffered + length > limits.buffered_bytes:
-            raise busy()
-        return Room(self, waits, length)
+        return Room(self, waits)
 
     def flush(self) -> None:
         """Move counts and levels into the metrics; one instrument call per request would cost more than the door."""
@@ -78,16 +76,27 @@ class Room:
 
     __slots__ = ("_length", "_load", "_waits")
 
-    def __init__(self, load: Load, waits: bool, length: int) -> None:
-        self._load, self._waits, self._length = load, waits, length
+    def __init__(self, load: Load, waits: bool) -> None:
+        self._load, self._waits, self._length = load, waits, 0
 
-    def __enter__(self) -> None:
+    def __enter__(self) -> Room:
         load = self._load
-        load.buffered += self._length
         if self._waits:
             load.waiting += 1
         else:
             load.requests += 1
+        return self
+
+    def take(self, length: int) -> None:
+        """Room for bytes of the body that have come; ServiceUnavailable when there is none.
+
+        Bytes that are announced and do not come hold up nobody.
+        """
+        load = self._load
+        if load.buffered + length > load.limits.buffered_bytes:
+            raise busy()
+        load.buffered += length
+        self._length += length
 
     def __exit__(self, *failure: object) -> None:
         load = self._load
@@ -128,12 +137,13 @@ class OperationDoor:
     async def _operate(self, route: Route, scope: Scope, receive: Receive) -> Answer:
         load = self._load
         headers = headers_of(scope)
-        with load.admitted(route.waits, declared_length(headers, load.limits.body_bytes)):
+        check_length(headers, load.limits.body_bytes)
+        with load.admitted(route.waits) as room:
             admission = self._guard.remembered(headers.get(b"authorization"))
             if admission is None:
                 admission = await self._guard.admit(headers, address_of(scope))
             check_content_type(headers)
-            body = await read_body(receive, load.limits.body_bytes)
+            body = await read_body(receive, load.limits.body_bytes, room.take)
             return await route.peer.call(make_call(route.operation, admission, body, headers))
 
 
@@ -169,17 +179,13 @@ def make_call(operation: str, admission: Admission, body: bytes, headers: Mappin
     )
 
 
-def declared_length(headers: Mapping[bytes, bytes], limit: int) -> int:
-    """How many bytes a request announces; `limit` where it doesn't say. InvalidRequest (413) when that is too much."""
+def check_length(headers: Mapping[bytes, bytes], limit: int) -> None:
+    """InvalidRequest (413) for a body that announces more than `limit` bytes."""
     length = headers.get(b"content-length")
-    if length is None:
-        return limit if b"transfer-encoding" in headers else 0
-    declared = int(length)
-    if declared > limit:
+    if length is not None and int(length) > limit:
         raise InvalidRequest(
             f"The request body is larger than {limit} bytes; send less at a time.", details={"limit": limit}, status=413
         )
-    return declared
 
 
 def check_content_type(headers: Mapping[bytes, bytes]) -> None:

@@ -151,6 +151,26 @@ async def test_too_much_under_way_is_put_off(database: Database) -> None:
         assert (await door.post("/v1/create"))[0] == 200
 
 
+async def test_bytes_that_are_announced_and_do_not_come_hold_up_nobody(database: Database) -> None:
+    behind, key = Behind(), new_key()
+    await insert_key(database.dsn, key)
+    peers = dict.fromkeys(("write", "query", "subscription"), LocalPeer(echo_service("echo", behind)))
+    settings = gateway_settings(database, max_buffered_bytes=8192)
+    async with aiohttp.ClientSession() as session, serving(gateway := build(settings, peers)) as url:
+        door = Door(url, key, behind, session, database.dsn, gateway)
+        head = f"Host: x\r\nAuthorization: Bearer {key}\r\n"
+        uploads = []
+        for length in ("Content-Length: 8000", "Transfer-Encoding: chunked"):
+            for path in ("/v1/create", "/v1/scopes"):
+                answer, upload = await asyncio.open_connection("127.0.0.1", door.port)
+                upload.write(f"POST {path} HTTP/1.1\r\n{head}{length}\r\nExpect: 100-continue\r\n\r\n".encode())
+                assert b" 100 " in await asyncio.wait_for(answer.readline(), 5)
+                uploads.append(upload)
+        assert (await door.post("/v1/create", b" " * 8000))[0] == 200
+        for upload in uploads:
+            upload.close()
+
+
 async def _assert_put_off(door: Door, path: str, body: bytes) -> None:
     status, answer, headers = await door.post(path, body)
     assert (status, headers["Retry-After"]) == (503, "1")

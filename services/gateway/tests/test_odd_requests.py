@@ -136,6 +136,39 @@ async def test_a_slow_body_is_closed_and_a_steady_one_is_not(door: Door, monkeyp
     writer.close()
 
 
+async def test_a_burst_buys_no_silence(door: Door, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(http_protocol, "BODY_GRACE_S", 0.3)
+    reader, writer = await asyncio.open_connection("127.0.0.1", door.port)
+    writer.write(_request(door, "POST /v1/create", "Content-Length: 5000000", body=b" " * 4_000_000))
+    assert (await asyncio.wait_for(reader.read(), 5)).startswith(b"HTTP/1.1 408 ")
+    writer.close()
+
+
+@pytest.mark.parametrize("key", ["Bearer nobody", None])
+@pytest.mark.parametrize("filler", [b"X-Filler: " + b"y" * 1000 + b"\r\n", b"y" * 1000, b"X: y\r\n" * 200])
+async def test_trailers_without_end(door: Door, key: str | None, filler: bytes) -> None:
+    """Neither many nor long ones are kept, whoever sends them and whether or not the answer has gone out."""
+    reader, writer = await asyncio.open_connection("127.0.0.1", door.port)
+    head = f"POST /v1/create HTTP/1.1\r\nHost: x\r\nAuthorization: {key or 'Bearer ' + door.key}\r\n"
+    writer.write(head.encode() + b"Transfer-Encoding: chunked\r\n\r\n2\r\n{}\r\n0\r\nX: ")
+    writer.write(filler * 2000)
+    try:
+        answer = await asyncio.wait_for(reader.read(), 4)
+    except ConnectionResetError:
+        answer = b""
+    assert answer.startswith(b"HTTP/1.1 431 ") or key is not None
+    assert door.behind.calls == []
+    writer.close()
+    await _is_well(door)
+
+
+async def test_trailers_are_no_headers(door: Door) -> None:
+    body = b"2\r\n{}\r\n0\r\nIdempotency-Key: k\r\n\r\n"
+    status, _, _ = await _raw(door, _request(door, "POST /v1/create", "Transfer-Encoding: chunked", body=body))
+    assert status == 200
+    assert door.behind.calls[0].idempotency_key is None
+
+
 async def test_an_upload_that_was_refused_does_not_hold_its_connection(
     door: Door, monkeypatch: pytest.MonkeyPatch
 ) -> None:
