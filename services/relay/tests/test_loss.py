@@ -36,7 +36,7 @@ async def draining(service: Service, partition: int = 0) -> None:
     """Wait until the relay drains the partition."""
 
     async def drains() -> bool:
-        return await state(service, partition) == "draining"
+        return await state(service, partition) == "publishing"
 
     await until(drains)
 

@@ -50,7 +50,7 @@ class Drain:
 
         Raises Doubt, LeaseLost, Halted or an error of the servers; then the window is dropped.
         """
-        self._tenure.status.became("draining")
+        self._tenure.status.became("publishing")
         try:
             await self._until_ending()
             await self._land()
