@@ -20,8 +20,9 @@ from pamspec_common.settings import CommonSettings
 if TYPE_CHECKING:
     Connection: TypeAlias = asyncpg.pool.PoolConnectionProxy[asyncpg.Record] | asyncpg.Connection[asyncpg.Record]
     Pool: TypeAlias = asyncpg.Pool[asyncpg.Record]
+    _Driver: TypeAlias = asyncpg.Connection[asyncpg.Record]
 else:
-    Connection = asyncpg.Connection
+    Connection = _Driver = asyncpg.Connection
     Pool = asyncpg.Pool
 
 _log = logging.getLogger(__name__)
@@ -51,6 +52,16 @@ KEYED_PLANS = {
 """For a pool whose every statement looks rows up by key: one plan for good, by index, whatever the statistics say."""
 
 
+class _Pooled(_Driver):
+    """A connection whose farewell may find nobody: the pool closes distrusted ones in tasks that nobody awaits."""
+
+    async def close(self, *, timeout: float | None = None) -> None:
+        try:
+            await super().close(timeout=timeout)
+        except (asyncpg.PostgresError, asyncpg.InterfaceError, asyncpg.InternalClientError, OSError) as error:
+            _log.info("a connection ended without a farewell: %s", error, extra={"action": "connection_dropped"})
+
+
 async def create_pool(
     settings: CommonSettings,
     application: str,
@@ -72,6 +83,7 @@ async def create_pool(
         timeout=5.0,
         command_timeout=settings.statement_timeout_ms / 1000 + 5,
         reset=_keep,
+        connection_class=_Pooled,
         server_settings={
             "application_name": f"pamspec-{application}",
             "statement_timeout": str(settings.statement_timeout_ms),
