@@ -41,10 +41,14 @@ async def shared_fleet() -> AsyncIterator[Fleet]:
 
 @pytest_asyncio.fixture(loop_scope="session")
 async def fleet(shared_fleet: Fleet) -> AsyncIterator[Fleet]:
-    """The shared deployment, well before the test; whatever a failed test left is put right after it."""
+    """The shared deployment, well before the test; whatever a failed test left is put right after it.
+
+    No fault makes a process log a traceback: each is foreseen.
+    """
     await shared_fleet.ready()
     yield shared_fleet
     await shared_fleet.recover()
+    assert not shared_fleet.surprises()
 
 
 @pytest_asyncio.fixture(loop_scope="session")
@@ -54,6 +58,7 @@ async def plain_fleet() -> AsyncIterator[Fleet]:
         fleets.append(fleet)
         yield fleet
         fleets.remove(fleet)
+        assert not fleet.surprises()
 
 
 @pytest.hookimpl(wrapper=True)

@@ -53,6 +53,7 @@ class Fleet:
     """For calls over the internal doors of services."""
     services: dict[str, ServiceProcess] = field(default_factory=dict)
     clients: list[AsyncClient] = field(default_factory=list)
+    _read_up_to: dict[Path, int] = field(default_factory=dict)
 
     def __getitem__(self, instance: str) -> ServiceProcess:
         return self.services[instance]
@@ -175,6 +176,19 @@ class Fleet:
         every: dict[str, ServerProcess] = {"postgres": self.postgres.process, "nats": self.nats.process}
         every |= {label: service.process for label, service in self.services.items()}
         return {label: process.log_tail(lines) for label, process in every.items()}
+
+    def surprises(self) -> list[str]:
+        """Lines that services have logged since the last call and never should: tracebacks, and what is no JSON."""
+        found = []
+        for log in sorted((self.data.path / "services").glob("*/*.log")):
+            with log.open("rb") as lines:
+                lines.seek(self._read_up_to.get(log, 0))
+                for line in lines:
+                    text = line.decode("utf-8", "replace").strip()
+                    if not text.startswith("{") or '"traceback":' in text:
+                        found.append(f"{log.stem}: {text}")
+                self._read_up_to[log] = lines.tell()
+        return found
 
     async def recover(self) -> None:
         """What a failed test may have left: stopped or killed processes are started again."""
