@@ -22,8 +22,8 @@ STATEMENTS = ("execute", "fetch", "fetchrow", "fetchval")
 class Killer:
     """Counts the statements of the service, and ends its backend around the one that a test names."""
 
-    def __init__(self, dsn: str) -> None:
-        self._dsn = dsn
+    def __init__(self, database: Database) -> None:
+        self._dsn, self._database = database.dsn, database.name
         self.seen: list[str] = []
         self.at = -1
         self.after = False
@@ -34,7 +34,7 @@ class Killer:
 
     async def around(self, run: Callable[..., Any], proxy: Any, query: str, *args: Any, **more: Any) -> Any:
         """Run a statement, with the backend ended before or after it when its number is up."""
-        if query == OUTBOX_DEPTH_SQL:
+        if query == OUTBOX_DEPTH_SQL or proxy._con._params.database != self._database:
             return await run(proxy, query, *args, **more)
         number = len(self.seen)
         self.seen.append(query)
@@ -54,8 +54,8 @@ class Killer:
 
 @pytest.fixture
 def killer(database: Database, monkeypatch: pytest.MonkeyPatch) -> Killer:
-    """Around every statement of every pool of this process."""
-    killer = Killer(database.dsn)
+    """Around every statement of this test's database; other services of this process may be at work on theirs."""
+    killer = Killer(database)
 
     def wrapped(run: Callable[..., Any]) -> Callable[..., Any]:
         async def statement(proxy: Any, query: str, *args: Any, **more: Any) -> Any:
