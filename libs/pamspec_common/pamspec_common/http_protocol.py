@@ -1,12 +1,13 @@
 """uvicorn's HTTP protocol, with bounds on how slow and large a request may be and refusals in the error envelope.
 
 The server below knows no limit for headers that never end, nor for heads and bodies that come a byte at a time; each
-would hold memory and a connection for ever.
+would hold memory and a connection for ever; so would an answer that the client does not take.
 """
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterable
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
@@ -19,6 +20,10 @@ BODY_GRACE_S = 30.0
 BODY_MIN_BYTES_PER_S = 10_000
 """A body may take the grace and, beyond it, as long as it would take at this rate; it is never silent for longer than
 the grace."""
+ANSWER_STALL_S = 30.0
+"""How long a client may take nothing of its answer; how fast it has to, beyond that, is the rate of bodies."""
+MAX_UNTAKEN_BYTES = 256 * 1024 * 1024
+"""What all clients of one server together may leave untaken; beyond it those that have stalled longest are cut off."""
 MAX_CONNECTIONS = 16_384
 """Connections that one server holds; the server sets it by the limit of open files."""
 LINGER_S = 5.0
@@ -36,6 +41,11 @@ class LimitedHttpProtocol(HttpToolsProtocol):
     _since_body = 0
     """Bytes that came after the head and the last part of the body: trailers and what else stands between chunks."""
     _refused_at = 0.0
+    _answer_deadline = 0.0
+    untaken = 0
+    """Bytes of answers that the client has not taken, as of the last look."""
+    taken_at = 0.0
+    """When the client was last seen to take something, while something is untaken."""
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
@@ -89,6 +99,9 @@ class LimitedHttpProtocol(HttpToolsProtocol):
     def close_when_slow(self) -> None:
         """Called about once a second by the server."""
         now = self.loop.time()
+        self._look_at_answer(now)
+        if self.untaken and (now - self.taken_at > ANSWER_STALL_S or now > self._answer_deadline):
+            self.cut_off()
         if self.transport.is_closing():
             return
         if self._refused_at:
@@ -101,6 +114,23 @@ class LimitedHttpProtocol(HttpToolsProtocol):
                 self.transport.close()
         elif self._body_deadline and now > self._body_deadline and not self.flow.read_paused:
             self._refuse(InvalidRequest(_TOO_SLOW), b"408 Request Timeout")
+
+    def _look_at_answer(self, now: float) -> None:
+        size = self.transport.get_write_buffer_size()
+        if not self.untaken:
+            self._answer_deadline = now + ANSWER_STALL_S + size / BODY_MIN_BYTES_PER_S
+        if size < self.untaken or not self.untaken:
+            self.taken_at = now
+        self.untaken = size
+
+    def resume_writing(self) -> None:
+        self.untaken = 0
+        super().resume_writing()
+
+    def cut_off(self) -> None:
+        """End the connection at once and free what its client has not taken."""
+        self.untaken = 0
+        self.transport.abort()
 
     def send_400_response(self, msg: str) -> None:
         error = InvalidRequest("This is not a well-formed HTTP/1.1 request; correct its request line and headers.")
@@ -123,3 +153,14 @@ class LimitedHttpProtocol(HttpToolsProtocol):
         self.transport.write(head % (status_line, len(body)) + body)
         self.transport.write_eof()
         self._refused_at = self.loop.time()
+
+
+def cut_off_stalled(connections: Iterable[LimitedHttpProtocol]) -> None:
+    """Called about once a second by the server, after each connection has looked at its own answer."""
+    holding = sorted((one for one in connections if one.untaken), key=lambda one: one.taken_at)
+    total = sum(one.untaken for one in holding)
+    for one in holding:
+        if total <= MAX_UNTAKEN_BYTES:
+            return
+        total -= one.untaken
+        one.cut_off()

@@ -20,7 +20,7 @@ import uvicorn
 import uvloop
 
 from pamspec_common import http_protocol
-from pamspec_common.http_protocol import LimitedHttpProtocol
+from pamspec_common.http_protocol import LimitedHttpProtocol, cut_off_stalled
 from pamspec_common.service import Service
 from pamspec_common.settings import CommonSettings
 from pamspec_common.telemetry import setup_logging, setup_metrics
@@ -153,9 +153,10 @@ class _Server(uvicorn.Server):
 
     async def on_tick(self, counter: int) -> bool:
         if counter % 10 == 0:
-            for connection in list(self.server_state.connections):
-                if isinstance(connection, LimitedHttpProtocol):
-                    connection.close_when_slow()
+            connections = [one for one in self.server_state.connections if isinstance(one, LimitedHttpProtocol)]
+            for connection in connections:
+                connection.close_when_slow()
+            cut_off_stalled(connections)
         return await super().on_tick(counter)
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:

@@ -1,11 +1,13 @@
 """What no proper client sends, byte by byte: it is refused in the envelope or closed, and harms nobody else."""
 
 import asyncio
+import socket
 
 import orjson
 import pytest
 
 from pamspec_common import http_protocol
+from pamspec_common.calls import Answer
 from services.gateway.tests.behind import Door, refusal_of
 
 
@@ -134,6 +136,63 @@ async def test_a_slow_body_is_closed_and_a_steady_one_is_not(door: Door, monkeyp
         await asyncio.sleep(0.1)
     assert (await asyncio.wait_for(reader.read(12), 5)) == b"HTTP/1.1 200"
     writer.close()
+
+
+async def _untaken(door: Door, number: int) -> list[socket.socket]:
+    """Connections that ask for 4 MB each and take nothing."""
+    door.behind.answer = Answer(200, b'"' + b"x" * 4_000_000 + b'"')
+    clients = []
+    for asked in range(1, number + 1):
+        client = socket.socket()
+        client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        await asyncio.get_running_loop().run_in_executor(None, client.connect, ("127.0.0.1", door.port))
+        client.sendall(_post(door, b"{}"))
+        clients.append(client)
+        async with asyncio.timeout(5):
+            while len(door.behind.calls) < asked:
+                await asyncio.sleep(0.01)
+    return clients
+
+
+def _is_cut_off(client: socket.socket) -> bool:
+    """Whether the answer ends before its end."""
+    client.settimeout(5)
+    received = 0
+    try:
+        while received < 4_000_000 and (part := client.recv(2**20)):
+            received += len(part)
+    except TimeoutError:
+        return False
+    except ConnectionResetError:
+        return True
+    finally:
+        client.close()
+    return received < 4_000_000
+
+
+@pytest.mark.parametrize("limit", [("ANSWER_STALL_S", 0.5), ("MAX_UNTAKEN_BYTES", 3_000_000)])
+async def test_answers_that_nobody_takes_are_not_kept(
+    door: Door, monkeypatch: pytest.MonkeyPatch, limit: tuple[str, float]
+) -> None:
+    monkeypatch.setattr(http_protocol, *limit)
+    clients = await _untaken(door, 3)
+    await asyncio.sleep(3.5)
+    assert any([await asyncio.to_thread(_is_cut_off, client) for client in clients])
+    door.behind.answer = Answer(200, b"{}")
+    await _is_well(door)
+
+
+async def test_a_slow_reader_gets_its_answer_whole(door: Door, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(http_protocol, "ANSWER_STALL_S", 1.5)
+    (client,) = await _untaken(door, 1)
+    client.settimeout(5)
+    received, pauses = 0, 0
+    while received < 4_000_000:
+        received += len(await asyncio.to_thread(client.recv, 400_000))
+        if received > 500_000 * (pauses + 1):
+            pauses += 1
+            await asyncio.sleep(0.4)
+    client.close()
 
 
 async def test_a_burst_buys_no_silence(door: Door, monkeypatch: pytest.MonkeyPatch) -> None:
