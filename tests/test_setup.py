@@ -121,3 +121,11 @@ def test_texts_that_do_not_belong_here_are_found(line: str) -> None:
     check = tool("check_texts")
     assert check.findings("file", f"fine\n{line}\n")[0].startswith("file:2: ")
     assert not check.findings("file", "fine\n/v1/root/x and a TODOLIST\n")
+
+
+def test_a_page_that_names_a_file_that_is_gone_is_found() -> None:
+    check = tool("check_texts")
+    page = "pinned by `services/write/tests/test_gone.py` and `test_here.py`"
+    assert check.missing_files("page.md", page, {"a/test_here.py"}) == [
+        "page.md: names services/write/tests/test_gone.py, which is not there"
+    ]

@@ -1,4 +1,7 @@
-"""The repository speaks of itself alone: no path of one machine, no address of a package mirror, no unfinished note."""
+"""The repository speaks of itself alone, and truly.
+
+No path of one machine, no address of a package mirror, no unfinished note; a Python file that a page names is there.
+"""
 
 import re
 import subprocess
@@ -28,6 +31,16 @@ def findings(name: str, text: str) -> list[str]:
     ]
 
 
+def missing_files(name: str, text: str, files: set[str]) -> list[str]:
+    """One line per Python file that a page names in backticks and that is none of `files`, by path or by its end."""
+    named = re.finditer(r"`([A-Za-z_][\w/.]*\.py)`", text)
+    return [
+        f"{name}: names {match[1]}, which is not there"
+        for match in named
+        if not any(file == match[1] or file.endswith("/" + match[1]) for file in files)
+    ]
+
+
 def main() -> int:
     listed = subprocess.run(
         ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
@@ -37,14 +50,18 @@ def main() -> int:
         text=True,
     ).stdout
     found: list[str] = []
-    for name in filter(None, listed.split("\0")):
+    files = set(filter(None, listed.split("\0")))
+    for name in sorted(files):
         path = ROOT / name
         if name in GENERATED or name in ITSELF or not path.is_file():
             continue
         try:
-            found += findings(name, path.read_text(encoding="utf-8"))
+            text = path.read_text(encoding="utf-8")
         except UnicodeDecodeError:
             continue
+        found += findings(name, text)
+        if name.endswith(".md"):
+            found += missing_files(name, text, files)
     for line in found:
         print(line, file=sys.stderr)
     return 1 if found else 0

@@ -1,7 +1,7 @@
 """The rows that one transaction will write, one list per table, every value in the text form that it travels in.
 
-A column travels as one text, its values joined by SEPARATOR: the driver spends 0.7 microseconds on every element of an
-array, and nothing on a text. No value can hold the separator or the mark for null: ids, types and names are checked
+A column travels as one text, its values joined by SEPARATOR: the driver inspects every element of an array, and a text
+not at all. No value can hold the separator or the mark for null: ids, types and names are checked
 against patterns without control characters, JSON escapes them, bytes travel as hexadecimal.
 
 An atomic batch decides into rows of its own, which `absorb` adds only when all of it succeeded.
