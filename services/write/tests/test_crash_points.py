@@ -13,7 +13,7 @@ from asyncpg.pool import PoolConnectionProxy
 
 from pamspec_cli.servers.databases import Database
 from pamspec_cli.servers.nats import NatsAddress
-from pamspec_write.queries import OUTBOX_DEPTH_SQL
+from pamspec_write.queries.outbox import OUTBOX_DEPTH_SQL
 from services.write.tests.writer import PROVENANCE, Document, Writer, claim, started, stopped, write_settings
 
 STATEMENTS = ("execute", "fetch", "fetchrow", "fetchval")

@@ -18,7 +18,8 @@ import pytest_asyncio
 from pamspec_cli.servers.databases import Database
 from pamspec_cli.servers.nats import NatsAddress
 from pamspec_common.telemetry import render_metrics, setup_metrics
-from pamspec_write import queries
+from pamspec_write.handlers import commit as group_commit
+from pamspec_write.queries import commit as commit_queries
 from services.write.tests.writer import PROVENANCE, TENANT, Writer, claim, started, stopped, write_settings
 
 Hold = Callable[[int], AbstractAsyncContextManager[None]]
@@ -110,14 +111,14 @@ def between(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[], Awaitable
     """Runs something once, between the prefetch of the next group and its lock."""
 
     def arm(run: Callable[[], Awaitable[object]]) -> None:
-        lock = queries.lock
+        lock = commit_queries.lock
 
         async def locked(*args: Any, **more: Any) -> Any:
-            monkeypatch.setattr(queries, "lock", lock)
+            monkeypatch.setattr(group_commit, "lock", lock)
             await run()
             return await lock(*args, **more)
 
-        monkeypatch.setattr(queries, "lock", locked)
+        monkeypatch.setattr(group_commit, "lock", locked)
 
     return arm
 

@@ -19,7 +19,8 @@ from pamspec_common.calls import HEADER_REPLAYED, Answer
 from pamspec_common.instants import MICROSECOND
 from pamspec_common.principal import Principal
 from pamspec_common.strict_json import parse as parse_json
-from pamspec_write.handlers.admit import admit, admit_batch, parse
+from pamspec_write.handlers.admission.batches import admit_batch
+from pamspec_write.handlers.admission.commands import admit, parse
 from pamspec_write.model.commands import BatchCommand, Command, key_hash, operation_hash, source_hash, try_again
 from pamspec_write.model.decide import Decider
 from pamspec_write.model.facts import ScopeRef, ScopeState

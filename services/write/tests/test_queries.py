@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
+import importlib
+import pkgutil
+
 import asyncpg
 import pytest
 
 from pamspec_cli.servers.databases import Database
 from pamspec_write import queries
 
-STATEMENTS = {name: value for name, value in vars(queries).items() if name.endswith("_SQL")}
+STATEMENTS = {
+    name: value
+    for module in pkgutil.iter_modules(queries.__path__, f"{queries.__name__}.")
+    for name, value in vars(importlib.import_module(module.name)).items()
+    if name.endswith("_SQL")
+}
 
 
 @pytest.mark.parametrize("name", STATEMENTS)

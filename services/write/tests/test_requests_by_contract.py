@@ -12,8 +12,11 @@ import pytest
 from pamspec_common import contracts
 from pamspec_common.errors import InvalidObject, InvalidRequest, PamspecError
 from pamspec_common.principal import RIGHT_ASSERT_ACTOR, RIGHT_SERVICE, Principal
-from pamspec_write import documents
-from pamspec_write.handlers.admit import actor_of, admit, admit_batch, parse
+from pamspec_write.documents import REQUESTS as COMMANDS
+from pamspec_write.documents.decoding import decode
+from pamspec_write.documents.service import Batch, CreateScope, GetOperation
+from pamspec_write.handlers.admission.batches import admit_batch
+from pamspec_write.handlers.admission.commands import actor_of, admit, parse
 from pamspec_write.handlers.lookup import check_request
 from pamspec_write.model.facts import ScopeRef
 from services.write.tests.writer import Document
@@ -233,11 +236,11 @@ async def _error(operation: str, body: bytes) -> PamspecError | None:
             refused = [orjson.loads(item.body)["error"] for item in batch.refused.values()]
             return next((_of(error) for error in refused), None)
         if operation == "get_operation":
-            request = documents.decode(documents.GetOperation, body)
+            request = decode(GetOperation, body)
             check_request(request)
             actor_of(PRINCIPAL, request, document)
         elif operation == "create_scope":
-            actor_of(PRINCIPAL, documents.decode(documents.CreateScope, body), document)
+            actor_of(PRINCIPAL, decode(CreateScope, body), document)
         else:
             await admit(operation, document, body, PRINCIPAL, None, _resolve)
     except PamspecError as error:
@@ -299,10 +302,10 @@ def test_every_member_of_the_contract_is_tried() -> None:
     ):
         known = set().union(*(set(document) for name, document in REQUESTS if name == operation))
         decoder = {
-            "get_operation": documents.GetOperation,
-            "create_scope": documents.CreateScope,
-            "batch": documents.Batch,
-            **documents.REQUESTS,
+            "get_operation": GetOperation,
+            "create_scope": CreateScope,
+            "batch": Batch,
+            **COMMANDS,
         }[operation]
         contract = set(_properties(contracts.schema(f"pamspec:operation:{operation}:request")))
         assert set(decoder.__struct_fields__) == contract

@@ -15,12 +15,13 @@ from pamspec_common import ids
 from pamspec_common.calls import Answer
 from pamspec_common.postgres import Connection, Pool, begin, rollback
 from pamspec_common.settings import CommonSettings
-from pamspec_write import queries
 from pamspec_write.model.commands import BatchCommand, Command, Work, scopes_of
 from pamspec_write.model.decide import Decider
 from pamspec_write.model.facts import ScopeRef, ScopeState
 from pamspec_write.model.rows import Rows
 from pamspec_write.model.versions import Entropy
+from pamspec_write.queries.commit import erase, lock, write
+from pamspec_write.queries.prefetch import Wanted, prefetch
 
 ENTROPY = Entropy(mint=ids.mint, salt=ids.salt)
 
@@ -38,9 +39,9 @@ class Committed:
     partitions: set[int]
 
 
-def wanted_of(works: Sequence[Work]) -> tuple[queries.Wanted, dict[int, ScopeRef]]:
+def wanted_of(works: Sequence[Work]) -> tuple[Wanted, dict[int, ScopeRef]]:
     """Everything that the commands will look up."""
-    wanted = queries.Wanted()
+    wanted = Wanted()
     refs: dict[int, ScopeRef] = {}
     for work in works:
         for ref in scopes_of(work):
@@ -53,13 +54,14 @@ def wanted_of(works: Sequence[Work]) -> tuple[queries.Wanted, dict[int, ScopeRef
             key = command.scope.scope_key
             if command.object_id is not None:
                 wanted.objects.add((key, command.object_id))
+            wanted.objects.update((other.scope_key, object_id) for other, object_id in command.others)
             if command.source_hash is not None:
                 wanted.sources.add((key, command.source_hash))
     wanted.scopes = set(refs)
     return wanted, refs
 
 
-def _want_record(wanted: queries.Wanted, work: Work) -> None:
+def _want_record(wanted: Wanted, work: Work) -> None:
     if work.repeatable is not None or work.attempts > 0:
         wanted.operations.add((work.scope.scope_key, work.operation_hash))
     if work.key_hash is not None:
@@ -91,10 +93,10 @@ def connection_raw(pool: Pool, wait_ms: int) -> asyncpg.pool.PoolAcquireContext:
 
 
 async def _transaction(
-    conn: Connection, works: Sequence[Work], wanted: queries.Wanted, refs: dict[int, ScopeRef], *, wait: bool
+    conn: Connection, works: Sequence[Work], wanted: Wanted, refs: dict[int, ScopeRef], *, wait: bool
 ) -> Committed:
-    states = await queries.prefetch(conn, wanted, refs.values())
-    revisions, at = await queries.lock(conn, sorted(refs), wait=wait)
+    states = await prefetch(conn, wanted, refs.values())
+    revisions, at = await lock(conn, sorted(refs), wait=wait)
     mine: list[Work] = []
     left_out: list[Work] = []
     for work in works:
@@ -125,7 +127,7 @@ async def _refresh(
     if not moved:
         return
     again, _ = wanted_of([work for work in works if any(ref.scope_key in moved for ref in scopes_of(work))])
-    fresh = await queries.prefetch(conn, again, refs.values())
+    fresh = await prefetch(conn, again, refs.values())
     states.update({key: fresh[key] for key in moved if key in fresh})
 
 
@@ -134,8 +136,8 @@ async def _write(conn: Connection, states: dict[int, ScopeState], rows: Rows) ->
     if not rows.touched:
         return
     if rows.erasures:
-        await queries.erase(conn, rows.erasures)
+        await erase(conn, rows.erasures)
     heads = [states[key] for key in sorted(rows.touched)]
     tenants = {state.ref.tenant_id: state.tenant_epoch for state in heads}
-    if not await queries.write(conn, tenants, heads, rows):
+    if not await write(conn, tenants, heads, rows):
         raise AuthorizationMoved

@@ -20,14 +20,17 @@ from pamspec_common.errors import InvalidRequest
 from pamspec_common.policy import acting_actor, authorize
 from pamspec_common.postgres import Connection, Pool, connection, scoped
 from pamspec_common.principal import RIGHT_AUDIT, Principal
-from pamspec_write import queries
-from pamspec_write.documents import GetOperation, decode
+from pamspec_write.documents.decoding import decode
+from pamspec_write.documents.service import GetOperation
 from pamspec_write.handlers.lanes import Lanes
 from pamspec_write.handlers.scopes import Scopes
 from pamspec_write.model.batches import kept_of, rebuilt, result_of
 from pamspec_write.model.commands import key_hash, operation_hash
 from pamspec_write.model.facts import Document, Record, ScopeRef, ScopeState
 from pamspec_write.model.records import ABANDONED, COMMITTED
+from pamspec_write.queries.commit import lock
+from pamspec_write.queries.prefetch import Wanted, prefetch
+from pamspec_write.queries.records import BUMP_REVISION_SQL, INSERT_ABANDONED_SQL
 from pamspec_write.settings import Settings
 
 _STATE_NAMES = {"c": "committed", "f": "failed", "a": "unknown"}
@@ -101,7 +104,7 @@ class Lookup:
             if self._lanes.is_pending(sought.name):
                 return None
             await conn.execute(
-                queries.INSERT_ABANDONED_SQL,
+                INSERT_ABANDONED_SQL,
                 scope.scope_key,
                 sought.operation_hash,
                 sought.key,
@@ -109,7 +112,7 @@ class Lookup:
                 sought.operation_id,
                 sought.owner,
             )
-            await conn.execute(queries.BUMP_REVISION_SQL, scope.scope_key)
+            await conn.execute(BUMP_REVISION_SQL, scope.scope_key)
             return _answer("unknown", sought.shown_id, None, state)
 
     async def _found(
@@ -130,12 +133,12 @@ class Lookup:
             scope_id: await self._scopes.resolve(principal, scope_id)
             for scope_id in {entry["scope_id"] for entry in named}
         }
-        wanted = queries.Wanted()
+        wanted = Wanted()
         wanted.scopes = {ref.scope_key for ref in refs.values()}
         wanted.operations = {(refs[e["scope_id"]].scope_key, bytes.fromhex(e["record"])) for e in named}
         keys = ",".join(map(str, wanted.scopes))
         await conn.execute(f"SET LOCAL pamspec.scope_keys = '{{{keys}}}'")
-        states = await queries.prefetch(conn, wanted, refs.values())
+        states = await prefetch(conn, wanted, refs.values())
 
         def find(entry: Document) -> tuple[ScopeState, Record] | None:
             state = states[refs[entry["scope_id"]].scope_key]
@@ -176,7 +179,7 @@ async def _locked(conn: Connection, scope: ScopeRef, lock_ms: int) -> bool:
     """Take the scope's lock within that time."""
     await conn.execute(f"SET LOCAL lock_timeout = {max(1, lock_ms)}; SAVEPOINT before_lock")
     try:
-        await queries.lock(conn, [scope.scope_key], wait=True)
+        await lock(conn, [scope.scope_key], wait=True)
     except asyncpg.LockNotAvailableError:
         await conn.execute("ROLLBACK TO SAVEPOINT before_lock")
         return False
@@ -184,13 +187,13 @@ async def _locked(conn: Connection, scope: ScopeRef, lock_ms: int) -> bool:
 
 
 async def _find(conn: Connection, scope: ScopeRef, sought: _Sought) -> tuple[ScopeState, Record | None]:
-    wanted = queries.Wanted()
+    wanted = Wanted()
     wanted.scopes.add(scope.scope_key)
     if sought.key is None:
         wanted.operations.add((scope.scope_key, sought.operation_hash))
     else:
         wanted.keys.add((scope.scope_key, sought.key))
-    state = (await queries.prefetch(conn, wanted, [scope]))[scope.scope_key]
+    state = (await prefetch(conn, wanted, [scope]))[scope.scope_key]
     return state, next(iter(state.records.values()), None)
 
 

@@ -15,8 +15,10 @@ from pamspec_common.calls import Answer, Call, Operations, refusal
 from pamspec_common.documents import own_operation_id
 from pamspec_common.errors import PamspecError, ServiceUnavailable, VersionConflict
 from pamspec_common.principal import Principal, TokenVerifier
-from pamspec_write.documents import CreateScope, decode
-from pamspec_write.handlers.admit import actor_of, admit, admit_batch, parse
+from pamspec_write.documents.decoding import decode
+from pamspec_write.documents.service import CreateScope
+from pamspec_write.handlers.admission.batches import admit_batch
+from pamspec_write.handlers.admission.commands import actor_of, admit, parse
 from pamspec_write.handlers.lanes import Lanes
 from pamspec_write.handlers.lookup import Lookup
 from pamspec_write.handlers.outbox import OutboxBound

@@ -8,7 +8,7 @@ from pamspec_common import telemetry
 from pamspec_common.errors import ServiceUnavailable
 from pamspec_common.postgres import Pool, connection
 from pamspec_common.service import Background, Part
-from pamspec_write import queries
+from pamspec_write.queries.outbox import OUTBOX_DEPTH_SQL
 from pamspec_write.settings import Settings
 
 SAMPLE_S = 1.0
@@ -30,7 +30,7 @@ class OutboxBound:
     async def sample(self) -> None:
         """Count what waits, no further than the bound."""
         async with connection(self._pool, self._settings.pool_wait_ms) as conn:
-            row = await conn.fetchrow(queries.OUTBOX_DEPTH_SQL, self._settings.outbox_limit)
+            row = await conn.fetchrow(OUTBOX_DEPTH_SQL, self._settings.outbox_limit)
         assert row is not None
         self.depth, self.age_s = row["depth"], row["age"]
         telemetry.OUTBOX_DEPTH.set(self.depth)

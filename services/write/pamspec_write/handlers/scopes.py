@@ -12,9 +12,9 @@ from pamspec_common.errors import DuplicateOperation, InvalidRequest, ScopeNotFo
 from pamspec_common.policy import authorize
 from pamspec_common.postgres import Pool, connection, scoped
 from pamspec_common.principal import Principal
-from pamspec_write import queries
-from pamspec_write.documents import CreateScope
+from pamspec_write.documents.service import CreateScope
 from pamspec_write.model.facts import ScopeRef
+from pamspec_write.queries import scopes as queries
 from pamspec_write.settings import Settings
 
 _CACHE_LIMIT = 200_000

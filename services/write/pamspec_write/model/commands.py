@@ -8,7 +8,8 @@ from dataclasses import dataclass, field
 
 from pamspec_common.documents import Actor
 from pamspec_common.ids import short_hash
-from pamspec_write.documents import Provenance, Request
+from pamspec_write.documents import Request
+from pamspec_write.documents.parts import Provenance
 from pamspec_write.model.facts import Document, ScopeRef
 
 _ROW_BYTES = 4096
@@ -38,6 +39,8 @@ class Command:
     """The text of the content's jsonb projection where the content itself cannot be one."""
     object_id: str | None = None
     kind: str = "o"
+    others: Sequence[tuple[ScopeRef, str]] = ()
+    """Objects that the decision rests on besides its own, each in its scope; those scopes are locked too."""
     quality_signals: Document | None = None
     integrity: Document | None = None
     attempts: int = 0
@@ -79,9 +82,10 @@ Work = Command | BatchCommand
 
 def scopes_of(work: Work) -> list[ScopeRef]:
     """The scopes that a piece of work locks, once each."""
-    if isinstance(work, Command):
+    if isinstance(work, Command) and not work.others:
         return [work.scope]
-    found = {item.scope.scope_key: item.scope for item in work.items}
+    items = (work,) if isinstance(work, Command) else work.items
+    found = {ref.scope_key: ref for item in items for ref in (item.scope, *(other for other, _ in item.others))}
     found[work.scope.scope_key] = work.scope
     return list(found.values())
 

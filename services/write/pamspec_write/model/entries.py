@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pamspec_common.calls import Answer
 from pamspec_common.strict_json import dumps
-from pamspec_write.documents import RecordEvent
+from pamspec_write.documents.entries import RecordEvent
 from pamspec_write.model.making import Making
 from pamspec_write.model.records import positions
 from pamspec_write.model.versions import add_event

@@ -10,7 +10,7 @@ import orjson
 
 from pamspec_common.calls import Answer
 from pamspec_common.errors import ObjectNotFound, VersionConflict
-from pamspec_write.documents import Provenance
+from pamspec_write.documents.parts import Provenance
 from pamspec_write.model.commands import Command
 from pamspec_write.model.facts import Document, Head, ScopeState
 from pamspec_write.model.projection import carried_projection

@@ -7,7 +7,7 @@ import msgspec
 from pamspec_common.calls import Answer
 from pamspec_common.errors import VersionConflict
 from pamspec_common.instants import wire
-from pamspec_write.documents import Create, Update
+from pamspec_write.documents.objects import Create, Update
 from pamspec_write.model.making import TIME_FIELDS, Making, expected_head, extra_of, following, integrity_of
 from pamspec_write.model.states import check_changeable
 from pamspec_write.model.versions import Draft

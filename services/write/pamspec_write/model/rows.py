@@ -85,7 +85,7 @@ class Rows:
         self.partitions |= other.partitions
 
     def arguments(self) -> list[str]:
-        """The columns of every table, in the order of queries.WRITE_SQL."""
+        """The columns of every table, in the order of queries.commit.WRITE_SQL."""
         closings = [[str(value) for value in closing] for closing in self.closings]
         return [
             *_columns(VERSION_WIDTH, self.versions.values()),

@@ -6,7 +6,8 @@ import msgspec
 
 from pamspec_common.calls import Answer
 from pamspec_common.errors import InvalidRequest
-from pamspec_write.documents import Delete, Provenance, Transition
+from pamspec_write.documents.parts import Provenance
+from pamspec_write.documents.states import Delete, Transition
 from pamspec_write.model import states as rules
 from pamspec_write.model.making import Making, carried_provenance, expected_head, following
 

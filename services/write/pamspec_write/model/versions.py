@@ -16,7 +16,8 @@ from pamspec_common.errors import InvalidRequest
 from pamspec_common.instants import wire
 from pamspec_common.ledger import entry_hash, keyed_digest, version_digest
 from pamspec_common.strict_json import Fragment, dumps
-from pamspec_write.documents import Provenance, plain
+from pamspec_write.documents.decoding import plain
+from pamspec_write.documents.parts import Provenance
 from pamspec_write.model.facts import Document, Head, Located, ScopeState
 from pamspec_write.model.rows import HEAD_SEQ, NULL, Rows, or_null, text_or_null
 

@@ -1,0 +1,17 @@
+"""The request documents of the write operations, one module per noun."""
+
+from __future__ import annotations
+
+from pamspec_write.documents.entries import RecordEvent
+from pamspec_write.documents.objects import Create, Update
+from pamspec_write.documents.states import Delete, Transition
+
+Request = Create | Update | Transition | Delete | RecordEvent
+REQUESTS: dict[str, type[Request]] = {
+    "create": Create,
+    "update": Update,
+    "transition": Transition,
+    "delete": Delete,
+    "record_event": RecordEvent,
+}
+"""By operation: the commands, which are decided under the lock of their scopes."""

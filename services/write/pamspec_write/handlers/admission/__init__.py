@@ -1,0 +1,1 @@
+"""Admission, one module per noun: commands (the entry), parts, objects, states, entries, batches."""

@@ -1,0 +1,1 @@
+"""The SQL of the write service, one module per noun, each statement beside its one typed function."""

@@ -1,0 +1,168 @@
+"""What a batch reads before it decides: one statement, one snapshot."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import asyncpg
+
+from pamspec_common.postgres import Connection
+from pamspec_write.model.facts import Head, Record, ScopeRef, ScopeState, SourceRecord
+
+# Each row is looked up by itself (LATERAL with LIMIT), so that no plan can begin with a whole scope.
+# One statement, one snapshot: everything that a batch may need, tagged by what it is. s: a scope's head, h: an object's
+# head, k: a key's operation, e: a source event, r: an operation record with the version that its answer is made of.
+PREFETCH_SQL = """
+WITH known_key AS (
+  SELECT r.scope_key, r.key_hash, r.operation_hash
+  FROM unnest($6::bigint[], $7::bytea[]) AS k (scope_key, key_hash)
+  CROSS JOIN LATERAL (
+    SELECT * FROM core.operation_record r WHERE r.scope_key = k.scope_key AND r.key_hash = k.key_hash LIMIT 1) r),
+known_source AS (
+  SELECT e.scope_key, e.source_hash, e.operation_hash, e.salt, e.fingerprint
+  FROM unnest($8::bigint[], $9::bytea[]) AS k (scope_key, source_hash)
+  CROSS JOIN LATERAL (
+    SELECT * FROM core.source_event e
+    WHERE e.scope_key = k.scope_key AND e.source_hash = k.source_hash LIMIT 1) e),
+operation AS (
+  SELECT scope_key, operation_hash FROM unnest($4::bigint[], $5::bytea[]) AS k (scope_key, operation_hash)
+  UNION SELECT scope_key, operation_hash FROM known_key
+  UNION SELECT scope_key, operation_hash FROM known_source)
+SELECT 's' AS tag, h.scope_key, NULL::text AS id, h.revision AS n1, h.last_seq AS n2, h.ledger_epoch::bigint AS n3,
+       h.epoch_authz AS n4, t.epoch_authz AS n5, h.last_at AS at, ARRAY[s.tenant_id] AS texts,
+       h.last_hash AS b1, NULL::bytea AS b2, NULL::bytea AS b3, NULL::bytea AS b4, NULL::bytea AS b5, NULL::bytea AS b6,
+       NULL::bytea AS b7
+FROM core.scope_head h JOIN core.scope s USING (scope_key) JOIN core.tenant t USING (tenant_id)
+WHERE h.scope_key = ANY ($1::bigint[])
+UNION ALL
+SELECT 'h', o.scope_key, o.object_id, o.version_seq, o.from_seq, NULL, NULL, NULL, NULL,
+       ARRAY[o.kind::text, o.version_id, o.object_type, o.schema_id, o.lifecycle_state, o.availability_state,
+             o.retention_state, o.validation_state, o.created_by],
+       v.metadata, p.content, p.private, NULL, NULL, NULL, NULL
+FROM unnest($2::bigint[], $3::text[]) AS k (scope_key, object_id)
+CROSS JOIN LATERAL (
+  SELECT * FROM core.version v WHERE v.object_id = k.object_id AND v.scope_key = k.scope_key
+  ORDER BY v.version_seq DESC LIMIT 1) v
+CROSS JOIN LATERAL (
+  SELECT * FROM core.version_span o WHERE o.scope_key = v.scope_key AND o.from_seq = v.ledger_seq LIMIT 1) o
+CROSS JOIN LATERAL (
+  SELECT * FROM core.version_private p WHERE p.scope_key = o.scope_key AND p.ledger_seq = o.from_seq LIMIT 1) p
+UNION ALL
+SELECT 'k', scope_key, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, key_hash, operation_hash, NULL, NULL,
+       NULL, NULL, NULL
+FROM known_key
+UNION ALL
+SELECT 'e', scope_key, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, source_hash, operation_hash, salt, fingerprint,
+       NULL, NULL, NULL
+FROM known_source
+UNION ALL
+SELECT 'r', r.scope_key, r.operation_id, r.status, r.ledger_seq, r.last_seq, NULL, NULL, NULL,
+       ARRAY[r.operation, r.state::text, h.availability_state, l.event_id],
+       v.metadata, p.content, p.private, r.answer, r.fingerprint, r.salt, r.operation_hash
+FROM operation k
+CROSS JOIN LATERAL (
+  SELECT * FROM core.operation_record r
+  WHERE r.scope_key = k.scope_key AND r.operation_hash = k.operation_hash LIMIT 1) r
+LEFT JOIN LATERAL (
+  SELECT * FROM core.version v WHERE v.scope_key = r.scope_key AND v.ledger_seq = r.ledger_seq LIMIT 1) v ON true
+LEFT JOIN LATERAL (
+  SELECT * FROM core.version_private p
+  WHERE p.scope_key = r.scope_key AND p.ledger_seq = r.ledger_seq LIMIT 1) p ON true
+LEFT JOIN LATERAL (
+  SELECT n.ledger_seq FROM core.version n WHERE n.object_id = v.object_id AND n.scope_key = v.scope_key
+  ORDER BY n.version_seq DESC LIMIT 1) n ON true
+LEFT JOIN LATERAL (
+  SELECT h.availability_state FROM core.version_span h
+  WHERE h.scope_key = r.scope_key AND h.from_seq = n.ledger_seq LIMIT 1) h ON true
+LEFT JOIN LATERAL (
+  SELECT l.event_id FROM core.ledger l
+  WHERE l.scope_key = r.scope_key AND l.sequence = r.ledger_seq LIMIT 1) l ON true
+"""
+
+
+class Wanted:
+    """What a batch has to look up, gathered before the prefetch."""
+
+    def __init__(self) -> None:
+        self.scopes: set[int] = set()
+        self.objects: set[tuple[int, str]] = set()
+        self.operations: set[tuple[int, bytes]] = set()
+        self.keys: set[tuple[int, bytes]] = set()
+        self.sources: set[tuple[int, bytes]] = set()
+
+
+async def prefetch(conn: Connection, wanted: Wanted, refs: Iterable[ScopeRef]) -> dict[int, ScopeState]:
+    """The state of the wanted scopes, one snapshot for all that decisions rest on."""
+    rows = await conn.fetch(
+        PREFETCH_SQL,
+        list(wanted.scopes),
+        *_pairs(wanted.objects),
+        *_pairs(wanted.operations),
+        *_pairs(wanted.keys),
+        *_pairs(wanted.sources),
+    )
+    by_key = {ref.scope_key: ref for ref in refs}
+    states = {row["scope_key"]: _scope(by_key[row["scope_key"]], row) for row in rows if row["tag"] == "s"}
+    for row in rows:
+        tag, state = row["tag"], states[row["scope_key"]]
+        if tag == "h":
+            state.heads[row["id"]] = _head(row)
+        elif tag == "r":
+            state.records[row["b7"]] = _record(row)
+        elif tag == "k":
+            state.keys[row["b1"]] = row["b2"]
+        elif tag == "e":
+            state.sources[row["b1"]] = SourceRecord(row["b2"], row["b3"], row["b4"])
+    return states
+
+
+def _scope(ref: ScopeRef, row: asyncpg.Record) -> ScopeState:
+    return ScopeState(ref, row["n1"], row["n2"], row["b1"], row["at"], row["n3"], row["n4"], row["n5"])
+
+
+def _pairs(pairs: Iterable[tuple[int, Any]]) -> tuple[list[int], list[Any]]:
+    ordered = list(pairs)
+    return [pair[0] for pair in ordered], [pair[1] for pair in ordered]
+
+
+def _head(row: asyncpg.Record) -> Head:
+    kind, version_id, object_type, schema_id, lifecycle, availability, retention, validation, created_by = row["texts"]
+    return Head(
+        row["id"],
+        kind,
+        version_id,
+        row["n1"],
+        row["n2"],
+        object_type,
+        schema_id,
+        lifecycle,
+        availability,
+        retention,
+        validation,
+        created_by,
+        row["b1"],
+        row["b2"],
+        row["b3"],
+    )
+
+
+def _record(row: asyncpg.Record) -> Record:
+    operation, state, head_availability, event_id = row["texts"]
+    return Record(
+        operation_hash=row["b7"],
+        operation=operation,
+        operation_id=row["id"],
+        state=state,
+        salt=row["b6"],
+        fingerprint=row["b5"],
+        status=row["n1"],
+        ledger_seq=row["n2"],
+        last_seq=row["n3"],
+        stored=row["b4"],
+        metadata=row["b1"],
+        content=row["b2"],
+        private=row["b3"],
+        head_availability=head_availability,
+        event_id=event_id,
+    )
