@@ -23,11 +23,14 @@ LEDGER_WIDTH = 8
 RECORD_WIDTH = 14
 SOURCE_WIDTH = 5
 CLOSING_WIDTH = 3
+ENDS_WIDTH = 4
 
 VERSION_OBJECT, VERSION_TO = 3, 2
 VERSION_OPERATION, VERSION_SALT, VERSION_CONTENT, VERSION_PRIVATE, VERSION_PROJECTION = 8, 9, 10, 11, 26
 RECORD_SALT, RECORD_FINGERPRINT = 7, 8
 SOURCE_OPERATION, SOURCE_SALT, SOURCE_FINGERPRINT = 2, 3, 4
+
+NO_ENDS = [NULL] * ENDS_WIDTH
 
 
 @dataclass(slots=True)
@@ -35,6 +38,8 @@ class Rows:
     """Everything that one transaction writes, but the scopes' heads."""
 
     versions: dict[tuple[int, int], Row] = field(default_factory=dict)
+    ends: dict[tuple[int, int], Row] = field(default_factory=dict)
+    """What the versions of relationships join: source, target, the target's scope, directionality."""
     closings: list[tuple[int, int, int]] = field(default_factory=list)
     ledger: list[Row] = field(default_factory=list)
     records: dict[tuple[int, bytes], Row] = field(default_factory=dict)
@@ -78,6 +83,7 @@ class Rows:
         for erasure in other.erasures:
             self.erase_before(*erasure)
         self.versions |= other.versions
+        self.ends |= other.ends
         self.ledger += other.ledger
         self.records |= other.records
         self.sources += other.sources
@@ -93,7 +99,14 @@ class Rows:
             *_columns(RECORD_WIDTH, self.records.values()),
             *_columns(SOURCE_WIDTH, self.sources),
             *_columns(CLOSING_WIDTH, closings),
+            *_columns(ENDS_WIDTH, self._ends()),
         ]
+
+    def _ends(self) -> Iterable[Row]:
+        """One row for each version, or none at all where none is a relationship's."""
+        if not self.ends:
+            return ()
+        return [self.ends.get(key, NO_ENDS) for key in self.versions]
 
 
 def _columns(width: int, rows: Iterable[Row]) -> list[str]:

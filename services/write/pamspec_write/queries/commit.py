@@ -56,6 +56,7 @@ WHERE p.ctid = ANY (ARRAY (SELECT private_at FROM target))
 
 # $1-$2: the tenants and the authorization epochs that the decisions rest on; a moved one writes nothing.
 # $3-$6: the scopes' heads. Then the columns of rows.Rows.arguments, each one text (see model/rows.py).
+# The ends of relationships ($64-$67) come as empty columns where no version is a relationship's: then all are null.
 # A head's old span ends before its new one begins, because only one head per object may exist.
 WRITE_SQL = """
 WITH guard AS MATERIALIZED (
@@ -94,12 +95,14 @@ made AS MATERIALIZED (
       string_to_array($27, chr(31), chr(30))::timestamptz[], string_to_array($28, chr(31), chr(30))::timestamptz[],
       string_to_array($29, chr(31), chr(30))::timestamptz[], string_to_array($30, chr(31), chr(30))::timestamptz[],
       string_to_array($31, chr(31), chr(30))::timestamptz[], string_to_array($32, chr(31), chr(30)),
-      string_to_array($33, chr(31), chr(30)))
+      string_to_array($33, chr(31), chr(30)), string_to_array($64, chr(31), chr(30)),
+      string_to_array($65, chr(31), chr(30)), string_to_array($66, chr(31), chr(30)),
+      string_to_array($67, chr(31), chr(30)))
     AS k (
       scope_key, ledger_seq, to_seq, object_id, kind, version_seq, version_id, metadata, operation_hash, salt,
       content, private, object_type, schema_id, lifecycle_state, availability_state, retention_state,
       validation_state, actor_id, provenance_id, observed_at, asserted_at, valid_from, valid_until,
-      committed_at, created_by, projection), guard
+      committed_at, created_by, projection, source_object_id, target_object_id, target_scope_id, directionality), guard
   WHERE guard.ok),
 version AS (
   INSERT INTO core.version (scope_key, ledger_seq, object_id, kind, version_seq, version_id, metadata)
@@ -111,10 +114,12 @@ private AS (
 span AS (
   INSERT INTO core.version_span (scope_key, from_seq, to_seq, object_id, kind, version_seq, version_id, object_type,
     schema_id, lifecycle_state, availability_state, retention_state, validation_state, actor_id, provenance_id,
-    observed_at, asserted_at, valid_from, valid_until, committed_at, created_by, content)
+    observed_at, asserted_at, valid_from, valid_until, committed_at, created_by, content, source_object_id,
+    target_object_id, target_scope_id, directionality)
   SELECT scope_key, ledger_seq, to_seq, object_id, kind, version_seq, version_id, object_type, schema_id,
     lifecycle_state, availability_state, retention_state, validation_state, actor_id, provenance_id, observed_at,
-    asserted_at, valid_from, valid_until, committed_at, created_by, coalesce(projection, content)::jsonb
+    asserted_at, valid_from, valid_until, committed_at, created_by, coalesce(projection, content)::jsonb,
+    source_object_id, target_object_id, target_scope_id, directionality
   FROM made WHERE (SELECT count(*) FROM closed) >= 0),
 entry AS MATERIALIZED (
   SELECT k.scope_key, k.sequence, k.event_id, k.event_type, k.subject_id, k.recorded_at,
