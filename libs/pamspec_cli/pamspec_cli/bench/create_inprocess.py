@@ -10,6 +10,7 @@ import pamspec_write.app
 from pamspec_cli.bench import bodies, sql
 from pamspec_cli.bench.environment import Environment
 from pamspec_cli.bench.figures import Figure, at_least, in_turns
+from pamspec_cli.bench.generator import COUNTER
 from pamspec_cli.bench.scopes import create_scopes
 from pamspec_cli.deployment import in_environment
 from pamspec_common.calls import Call
@@ -33,14 +34,15 @@ class Writer:
     async def creates_per_second(self, scope_ids: Sequence[str], seconds: float) -> float:
         """Creates per second by 64 callers; RuntimeError for an answer that is no success."""
         token = self.environment.principal()
-        scopes = itertools.cycle(scope_ids)
+        templates = itertools.cycle([bodies.create_bytes(scope_id).split(COUNTER) for scope_id in scope_ids])
         done = 0
 
         async def work(until: float) -> None:
             nonlocal done
             while time.perf_counter() < until:
-                key = f"in-process-{next(self._numbers):012d}"
-                answer = await self._peer.call(Call("create", token, bodies.create_bytes(next(scopes), key)))
+                before, after = next(templates)
+                body = b"%b%012d%b" % (before, next(self._numbers), after)
+                answer = await self._peer.call(Call("create", token, body))
                 if answer.status != 201:
                     raise RuntimeError(f"create answered {answer.status}: {answer.body[:300]!r}")
                 done += 1
