@@ -85,7 +85,10 @@ policies = st.lists(
 
 def engine_allows(rules: Policies, subject: Subject, action: str, memory: Memory, now: int) -> bool:
     """What the engine says of one memory."""
-    entities: list[dict[Any, Any]] = [subject.entity(), {"uid": {"type": "Memory", "id": "m"}, "attrs": memory, "parents": []}]
+    entities: list[dict[Any, Any]] = [
+        subject.entity(),
+        {"uid": {"type": "Memory", "id": "m"}, "attrs": memory, "parents": []},
+    ]
     request = {
         "principal": {"type": "Agent", "id": subject.actor_id},
         "action": {"type": "Action", "id": action},
