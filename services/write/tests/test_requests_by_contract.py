@@ -120,6 +120,14 @@ EMBEDDED = {
 LOOK_BY_ID = {name: value for name, value in COMMON.items() if name != "idempotency_key"}
 LOOK_BY_KEY = {name: value for name, value in COMMON.items() if name != "operation_id"} | {"operation": "create"}
 SCOPE = {**COMMON, "scope_kind": "workspace", "parent_scope_id": "scope:0"}
+SEAL = {
+    **COMMON,
+    "snapshot_id": "snap:1",
+    "sealed": True,
+    "included_object_ids": ["obj:1"],
+    "deterministic_clock": {"clock_ref": "clock:1", "start_at": TIME, "tick_ms": 5},
+    "deterministic_rng_seed": 7,
+}
 SMALL = {"operation": "delete", "object_id": "obj:1", "expected_version_id": "ver:1", "policy_basis": "p"}
 CREATED = {"operation": "create", "object_type": "claim", "canonical_content": 1, "provenance": PROVENANCE}
 BATCH = {**COMMON, "atomic": False, "items": [CREATED, SMALL]}
@@ -137,6 +145,7 @@ REQUESTS = [
     ("get_operation", LOOK_BY_KEY),
     ("create_scope", SCOPE),
     ("batch", BATCH),
+    ("seal_snapshot", SEAL),
 ]
 NAMES = [f"{operation}-{number}" for number, (operation, _) in enumerate(REQUESTS)]
 

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from pamspec_write.documents.entries import RecordEvent
 from pamspec_write.documents.objects import Create, Update
+from pamspec_write.documents.snapshots import SealSnapshot
 from pamspec_write.documents.states import Delete, Transition
 
-Request = Create | Update | Transition | Delete | RecordEvent
+Request = Create | Update | Transition | Delete | RecordEvent | SealSnapshot
 REQUESTS: dict[str, type[Request]] = {
     "create": Create,
     "update": Update,
     "transition": Transition,
     "delete": Delete,
     "record_event": RecordEvent,
+    "seal_snapshot": SealSnapshot,
 }
 """By operation: the commands, which are decided under the lock of their scopes."""

@@ -47,11 +47,13 @@ _TIMES = frozenset(
         "issued_at",
         "not_before",
         "not_after",
+        "start_at",
     ]
 )
 _PARTS: dict[str, type[PamspecError]] = {
     "actor": InvalidRequest,
     "source_event": InvalidRequest,
+    "deterministic_clock": InvalidRequest,
     "provenance": InvalidObject,
     "quality_signals": InvalidObject,
     "integrity": InvalidObject,

@@ -15,6 +15,7 @@ from pamspec_common import ids
 from pamspec_common.calls import Answer
 from pamspec_common.postgres import Connection, Pool, begin, rollback
 from pamspec_common.settings import CommonSettings
+from pamspec_write.documents.snapshots import SealSnapshot
 from pamspec_write.model.commands import BatchCommand, Command, Work, scopes_of
 from pamspec_write.model.decide import Decider
 from pamspec_write.model.facts import ScopeRef, ScopeState
@@ -22,12 +23,17 @@ from pamspec_write.model.rows import Rows
 from pamspec_write.model.versions import Entropy
 from pamspec_write.queries.commit import erase, lock, write
 from pamspec_write.queries.prefetch import Wanted, prefetch
+from pamspec_write.queries.snapshots import insert_snapshots
 
 ENTROPY = Entropy(mint=ids.mint, salt=ids.salt)
 
 
 class AuthorizationMoved(Exception):
     """A tenant's authorization changed between decision and write; the batch has to be decided again."""
+
+
+class SnapshotTaken(Exception):
+    """A snapshot's id or run was taken between decision and write; the batch has to be decided again."""
 
 
 @dataclass(slots=True)
@@ -57,6 +63,8 @@ def wanted_of(works: Sequence[Work]) -> tuple[Wanted, dict[int, ScopeRef]]:
             wanted.objects.update((other.scope_key, object_id) for other, object_id in command.others)
             if command.source_hash is not None:
                 wanted.sources.add((key, command.source_hash))
+            if isinstance(command.request, SealSnapshot):
+                _want_snapshot(wanted, command.scope, command.request)
     wanted.scopes = set(refs)
     return wanted, refs
 
@@ -66,6 +74,14 @@ def _want_record(wanted: Wanted, work: Work) -> None:
         wanted.operations.add((work.scope.scope_key, work.operation_hash))
     if work.key_hash is not None:
         wanted.keys.add((work.scope.scope_key, work.key_hash))
+
+
+def _want_snapshot(wanted: Wanted, scope: ScopeRef, request: SealSnapshot) -> None:
+    if request.snapshot_id is not None:
+        wanted.snapshots.add((scope.tenant_id, request.snapshot_id))
+    if request.evaluation_run_id is not None:
+        wanted.runs.add((scope.tenant_id, request.evaluation_run_id))
+    wanted.members.update((scope.scope_key, name) for name in request.included_object_ids or ())
 
 
 async def commit(pool: Pool, settings: CommonSettings, works: Sequence[Work], *, wait: bool) -> Committed:
@@ -132,11 +148,13 @@ async def _refresh(
 
 
 async def _write(conn: Connection, states: dict[int, ScopeState], rows: Rows) -> None:
-    """One statement for everything; AuthorizationMoved when a tenant's epoch is not that of the prefetch."""
+    """One statement for everything that is common; AuthorizationMoved when a tenant's epoch is not the prefetch's."""
     if not rows.touched:
         return
     if rows.erasures:
         await erase(conn, rows.erasures)
+    if rows.snapshots and not await insert_snapshots(conn, rows.snapshots):
+        raise SnapshotTaken
     heads = [states[key] for key in sorted(rows.touched)]
     tenants = {state.ref.tenant_id: state.tenant_epoch for state in heads}
     if not await write(conn, tenants, heads, rows):

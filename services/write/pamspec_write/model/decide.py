@@ -31,6 +31,7 @@ from pamspec_write.model.records import (
     replay,
 )
 from pamspec_write.model.rows import Rows
+from pamspec_write.model.snapshots import seal_snapshot
 from pamspec_write.model.transitions import delete, transition
 from pamspec_write.model.versions import Entropy
 
@@ -40,6 +41,7 @@ DECISIONS: dict[str, Callable[[Making], Answer]] = {
     "transition": transition,
     "delete": delete,
     "record_event": record_event,
+    "seal_snapshot": seal_snapshot,
 }
 
 
@@ -66,7 +68,7 @@ class Decider:
                 return again(state, source, own_retry=command.attempts > 0)
         except PamspecError as error:
             return refusal(error, command.operation_id)
-        at = max(self._at, state.last_at + MICROSECOND)
+        at, before = max(self._at, state.last_at + MICROSECOND), state.last_seq
         making = Making(state, self._rows, command, wire(at), self._entropy)
         try:
             answer = DECISIONS[command.operation](making)
@@ -75,7 +77,8 @@ class Decider:
             if is_stored(error):
                 making.remember(answer)
             return answer
-        state.last_at = at
+        if state.last_seq > before:
+            state.last_at = at
         return answer
 
     def _batch(self, batch: BatchCommand) -> Answer:

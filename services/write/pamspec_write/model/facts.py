@@ -8,7 +8,7 @@ the batch sees what the one before it will have committed.
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
 
 import msgspec
@@ -27,6 +27,8 @@ class ScopeRef(msgspec.Struct, frozen=True):
     tenant_token: str
     scope_token: str
     partition: int
+    evaluation: bool = False
+    """Whether it is an evaluation scope."""
 
 
 class Head(msgspec.Struct, frozen=True):
@@ -87,6 +89,27 @@ class SourceRecord(msgspec.Struct, frozen=True):
     fingerprint: bytes | None
 
 
+class Run(msgspec.Struct, frozen=True):
+    """An evaluation run: the clock and the seed that a sealed snapshot gave it."""
+
+    evaluation_run_id: str
+    start_at: datetime | None
+    tick: timedelta
+    seed: int | None
+
+
+@dataclass(slots=True)
+class Evaluations:
+    """What a batch knows of a tenant's snapshots."""
+
+    runs: dict[str, Run] = field(default_factory=dict)
+    """By evaluation_run_id: the runs that have a clock or a seed."""
+    snapshots: dict[str, int] = field(default_factory=dict)
+    """The scope_key of those that exist, by snapshot_id."""
+    members: set[tuple[int, str]] = field(default_factory=set)
+    """(scope_key, id) of the objects and relationships that exist."""
+
+
 @dataclass(slots=True)
 class ScopeState:
     """One scope under its lock."""
@@ -105,6 +128,8 @@ class ScopeState:
     sources: dict[bytes, SourceRecord] = field(default_factory=dict)
     made: dict[int, str] = field(default_factory=dict)
     """ledger_seq -> object_id of the versions of this batch."""
+    evaluations: Evaluations | None = None
+    """Read only for operations of evaluations; shared by the scopes of a tenant."""
 
     def forget(self, object_id: str) -> None:
         """The object was deleted: what the overlay remembers of its versions is erased, as it is in the store."""

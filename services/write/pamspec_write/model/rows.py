@@ -11,12 +11,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from datetime import datetime
 
 SEPARATOR = "\x1f"
 NULL = "\x1e"
 HEAD_SEQ = "9223372036854775807"
 
 Row = list[str]
+SnapshotRow = tuple[int, str, str, str | None, bool, int, int, bytes, datetime]
 
 VERSION_WIDTH = 27
 LEDGER_WIDTH = 8
@@ -46,6 +48,8 @@ class Rows:
     sources: list[Row] = field(default_factory=list)
     erasures: list[tuple[int, str, int]] = field(default_factory=list)
     """(scope_key, object_id, before): the object's versions before that ledger sequence lose what is erasable."""
+    snapshots: list[SnapshotRow] = field(default_factory=list)
+    """Sealed snapshots, in the order of the columns of queries.snapshots.INSERT_SNAPSHOTS_SQL."""
     touched: set[int] = field(default_factory=set)
     """The scopes that have a row here."""
     partitions: set[int] = field(default_factory=set)
@@ -87,6 +91,7 @@ class Rows:
         self.ledger += other.ledger
         self.records |= other.records
         self.sources += other.sources
+        self.snapshots += other.snapshots
         self.touched |= other.touched
         self.partitions |= other.partitions
 

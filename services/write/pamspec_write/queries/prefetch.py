@@ -9,6 +9,7 @@ import asyncpg
 
 from pamspec_common.postgres import Connection
 from pamspec_write.model.facts import Head, Record, ScopeRef, ScopeState, SourceRecord
+from pamspec_write.queries.snapshots import evaluations
 
 # Each row is looked up by itself (LATERAL with LIMIT), so that no plan can begin with a whole scope.
 # One statement, one snapshot: everything that a batch may need, tagged by what it is. s: a scope's head, h: an object's
@@ -90,6 +91,12 @@ class Wanted:
         self.operations: set[tuple[int, bytes]] = set()
         self.keys: set[tuple[int, bytes]] = set()
         self.sources: set[tuple[int, bytes]] = set()
+        self.runs: set[tuple[str, str]] = set()
+        """(tenant_id, evaluation_run_id)"""
+        self.snapshots: set[tuple[str, str]] = set()
+        """(tenant_id, snapshot_id)"""
+        self.members: set[tuple[int, str]] = set()
+        """(scope_key, id) of what snapshots are to hold"""
 
 
 async def prefetch(conn: Connection, wanted: Wanted, refs: Iterable[ScopeRef]) -> dict[int, ScopeState]:
@@ -114,6 +121,11 @@ async def prefetch(conn: Connection, wanted: Wanted, refs: Iterable[ScopeRef]) -
             state.keys[row["b1"]] = row["b2"]
         elif tag == "e":
             state.sources[row["b1"]] = SourceRecord(row["b2"], row["b3"], row["b4"])
+    if wanted.runs or wanted.snapshots or wanted.members:
+        tenants = {state.ref.tenant_id for state in states.values()}
+        known = await evaluations(conn, tenants, wanted.runs, wanted.snapshots, wanted.members)
+        for state in states.values():
+            state.evaluations = known[state.ref.tenant_id]
     return states
 
 
