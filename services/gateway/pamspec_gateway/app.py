@@ -18,9 +18,11 @@ from pamspec_common.service import Background, Part, Service
 from pamspec_gateway.api_keys import ApiKeys, Guesses
 from pamspec_gateway.authentication import Guard
 from pamspec_gateway.door import Limits, Load, OperationDoor, Route
+from pamspec_gateway.identity_tokens import IdentityTokens
 from pamspec_gateway.pages import framework
 from pamspec_gateway.queries import select_reachable
 from pamspec_gateway.settings import Settings
+from pamspec_gateway.signing_keys import SigningKeys
 from pamspec_gateway.streams import StreamDoor
 
 _READY_WITHIN_S = 3.0
@@ -49,6 +51,7 @@ class _Gateway:
         self._background = Background()
         self._pool: Pool | None = None
         self._keys: ApiKeys | None = None
+        self._signing_keys = SigningKeys()
         self._load = Load(
             Limits(settings.max_body_bytes, settings.max_buffered_bytes, settings.max_requests, settings.max_waiting)
         )
@@ -63,15 +66,17 @@ class _Gateway:
     async def _start(self) -> None:
         settings = self._settings
         self._pool = await create_pool(settings, "gateway")
+        guesses = Guesses(settings.key_guesses_per_s, settings.key_guess_burst)
         self._keys = ApiKeys(
             self._pool,
             settings.key_pepper.get_secret_value().encode(),
-            Guesses(settings.key_guesses_per_s, settings.key_guess_burst),
+            guesses,
             lifetime_s=settings.key_cache_s,
             wait_ms=settings.pool_wait_ms,
         )
         kid, key = next(iter(settings.token_key_bytes().items()))
-        guard = Guard([self._keys], TokenSigner(kid, key))
+        tokens = IdentityTokens(settings.token_issuers, self._signing_keys, guesses, skew_s=settings.token_skew_s)
+        guard = Guard([self._keys, tokens], TokenSigner(kid, key))
         self._service.app = self._doors(guard)
         self._background.spawn("metrics", self._flush)
 
@@ -96,6 +101,7 @@ class _Gateway:
         self._load.flush()
         if self._keys is not None:
             await self._keys.close()
+        await self._signing_keys.close()
         await close_pool(self._pool)
 
     async def _flush(self) -> None:

@@ -29,7 +29,7 @@ class Identity(NamedTuple):
 
 
 class Authenticator(Protocol):
-    """One kind of credential: API keys, later tokens of an identity provider."""
+    """One kind of credential: API keys, tokens of identity providers."""
 
     def accepts(self, credential: str) -> bool:
         """Whether the text has the form of this kind."""

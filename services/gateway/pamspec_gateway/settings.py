@@ -5,6 +5,7 @@ from __future__ import annotations
 from pydantic import Field, SecretStr
 
 from pamspec_common.settings import CommonSettings
+from pamspec_gateway.identity_tokens import MAX_SKEW_S, TokenIssuer
 
 MIB = 1024 * 1024
 
@@ -21,6 +22,10 @@ class Settings(CommonSettings):
     key_guesses_per_s: float = Field(default=10.0, gt=0)
     key_guess_burst: int = Field(default=50, ge=1)
     """Wrong keys that one address may try; keys that have worked before are never held up by this."""
+    token_issuers: list[TokenIssuer] = Field(default_factory=list)
+    """Identity providers whose signed tokens are accepted; JSON in the environment."""
+    token_skew_s: int = Field(default=30, ge=0, le=MAX_SKEW_S)
+    """How far the clocks of issuers may be off."""
     write_url: str = "http://127.0.0.1:8101"
     query_url: str = "http://127.0.0.1:8102"
     subscription_url: str = "http://127.0.0.1:8103"
