@@ -41,7 +41,9 @@ DEFAULT_URL = "http://127.0.0.1:8080"
 SESSION_WAIT_MS = 5000
 PAGE = 200
 
-_WRITES = frozenset({"create", "update", "transition", "delete", "batch", "create_scope", "subscribe", "unsubscribe"})
+_WRITES = frozenset(
+    {"create", "update", "transition", "delete", "batch", "create_scope", "update_scope", "subscribe", "unsubscribe"}
+)
 _FLOORED = frozenset({"read", "query", "inspect_history"})
 
 

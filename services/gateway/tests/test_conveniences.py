@@ -151,9 +151,9 @@ async def test_head_and_options(door: Door) -> None:
         assert (response.status, response.headers["Pamspec-Ledger-Sequence"]) == (200, "7")
         assert await response.read() == b""
     async with door.session.options(door.url + "/v1/scopes") as response:
-        assert (response.status, response.headers["Allow"]) == (204, "GET, HEAD, OPTIONS, POST")
+        assert (response.status, response.headers["Allow"]) == (204, "GET, HEAD, OPTIONS, PATCH, POST")
     async with door.session.put(door.url + "/v1/scopes", headers=headers) as response:
-        assert (response.status, response.headers["Allow"]) == (405, "GET, HEAD, OPTIONS, POST")
+        assert (response.status, response.headers["Allow"]) == (405, "GET, HEAD, OPTIONS, PATCH, POST")
         assert refusal_of(await response.read())["code"] == "invalid_request"
 
 

@@ -24,6 +24,7 @@ from pamspec_query import documents
 from pamspec_query.documents import Common, decode
 from pamspec_query.handlers.context import Context
 from pamspec_query.handlers.history import inspect_history
+from pamspec_query.handlers.policies import list_policy_versions
 from pamspec_query.handlers.query import query
 from pamspec_query.handlers.read import read
 from pamspec_query.handlers.scopes import get_scope, list_scopes
@@ -100,6 +101,9 @@ def build(settings: Settings) -> Service:
         "query": parts.operation("query", documents.Query, query),
         "inspect_history": parts.operation("inspect_history", documents.InspectHistory, inspect_history),
         "get_scope": parts.operation("get_scope", documents.GetScope, get_scope),
+        "list_policy_versions": parts.operation(
+            "list_policy_versions", documents.ListPolicyVersions, list_policy_versions
+        ),
         "list_scopes": parts.operation("list_scopes", documents.ListScopes, list_scopes),
         "verify_ledger": parts.operation("verify_ledger", documents.VerifyLedger, verify_ledger),
     }

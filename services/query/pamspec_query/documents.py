@@ -191,6 +191,12 @@ class GetScope(Scoped, kw_only=True):
     """get_scope."""
 
 
+class ListPolicyVersions(Scoped, kw_only=True):
+    """list_policy_versions."""
+
+    pagination: Pagination | None = None
+
+
 class ListScopes(Common, kw_only=True):
     """list_scopes."""
 

@@ -17,7 +17,10 @@ async def test_scopes_of_the_tenant(seeding: Conn, door: Door) -> None:
         scope.put("obj:x", 1)
         await scope.flush(seeding)
     found = await door("get_scope", scope_id="workspace:a")
-    assert orjson.loads(found.body) == {"scope": {"scope_id": "workspace:a", "scope_kind": "workspace"}}
+    assert orjson.loads(found.body) == {
+        "policy_version": 0,
+        "scope": {"scope_id": "workspace:a", "scope_kind": "workspace"},
+    }
     assert found.headers == {"Pamspec-As-Of-Sequence": "1", "Pamspec-Ledger-Epoch": "1"}
     listed = await door.ok("list_scopes")
     assert [scope["scope_id"] for scope in listed["scopes"]] == sorted(names)
@@ -38,7 +41,7 @@ async def test_scopes_of_the_tenant(seeding: Conn, door: Door) -> None:
 async def test_what_is_not_visible_does_not_exist(seeding: Conn, door: Door) -> None:
     foreign = Scope("workspace:foreign", tenant_id="tenant:other")
     await foreign.flush(seeding)
-    for operation in ("get_scope", "list_scopes", "verify_ledger"):
+    for operation in ("get_scope", "list_scopes", "list_policy_versions", "verify_ledger"):
         answers = [
             await door(operation, scope_id=name, operation_id="op:1")
             for name in ("workspace:foreign", "workspace:none")

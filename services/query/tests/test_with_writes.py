@@ -219,3 +219,24 @@ async def test_zones_change_nothing(zone: str, database: Database, writer: Write
         "read", scope_id=SCOPE, object_id="obj:x", as_of={"recorded_at": first["envelope"]["recorded_at"]}
     )
     assert past["envelope"] == first["envelope"]
+
+
+async def test_a_policy_is_shown_as_it_is_and_as_it_was(writer: Writer, door: Door) -> None:
+    policies: list[Any] = [{"object_types": {"deny": ["task"]}}, {}, {"retention": {"default": {"ttl_seconds": 60}}}]
+    for version, policy in enumerate(policies):
+        await writer.ok("update_scope", policy=policy, expected_policy_version=version, policy_basis=f"basis {version}")
+        found = await door.ok("get_scope", scope_id=SCOPE)
+        assert (found["scope"]["policy"], found["policy_version"]) == (policy, version + 1)
+    shown: list[Any] = []
+    page: dict[str, Any] = {"limit": 2}
+    while page:
+        answer = await door.ok("list_policy_versions", scope_id=SCOPE, pagination=page)
+        shown += answer["versions"]
+        page = {"limit": 2, "cursor": answer["next_cursor"]} if answer["next_cursor"] else {}
+    assert [(one["policy_version"], one["policy"], one["policy_basis"]) for one in shown] == [
+        (3, policies[2], "basis 2"),
+        (2, policies[1], "basis 1"),
+        (1, policies[0], "basis 0"),
+    ]
+    assert shown[0]["changed_at"] > shown[2]["changed_at"]
+    assert {one["actor_id"] for one in shown} == {"agent:reader"}

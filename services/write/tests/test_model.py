@@ -276,3 +276,17 @@ def test_a_projection_is_the_content_without_what_jsonb_cannot_hold(value: Any) 
 )
 def test_projections(content: str, expected: str | None) -> None:
     assert projection(content.encode(), parse_json(content.encode())) == expected
+
+
+async def test_in_one_transaction_each_command_sees_the_policy_before_it() -> None:
+    core = Core()
+    none: Document = {"object_types": {"allow": []}}
+    for version, policy in enumerate([none, {}, {"object_types": {"deny": ["*"]}}]):
+        change = {"scope_id": "scope:1", "policy": policy, "expected_policy_version": version, "policy_basis": "test"}
+        assert (await core.decide("update_scope", change)).status == 200
+        assert (await core.decide("create", claim("scope:1"))).status == (422 if policy else 201)
+        assert (await core.decide("create", claim("scope:2"))).status == 201
+    rules = core.states[1].rules
+    assert (rules.version, rules.policy_version) == (3, 3)
+    assert [row.policy_version for row in core.rows.policies] == [1, 2, 3]
+    assert core.rows.rules == {1: 3}

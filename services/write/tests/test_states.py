@@ -9,6 +9,8 @@ import pytest
 from pamspec_common import contracts
 from pamspec_common.documents import STATES
 from pamspec_common.errors import InvalidStateTransition
+from pamspec_common.scope_policy import parse_policy
+from pamspec_write.model.rules import NO_RULES, ScopeRules
 from pamspec_write.model.states import ALL_STATES, DIMENSIONS, EDGES, check_edge
 from services.write.tests.writer import PROVENANCE, Document, Writer
 
@@ -48,9 +50,18 @@ OPEN = {
         "legal_hold": {"retained", "expired", "pending_deletion"},
     },
 }
-# Edges of the tables that only a policy opens.
+# What only a policy opens (P93, P95, P97), inside the tables and beside them.
 BY_POLICY = {
+    ("lifecycle", "scratch", "active"),
+    ("lifecycle", "scratch", "superseded"),
+    ("lifecycle", "scratch", "deprecated"),
+    ("lifecycle", "candidate", "superseded"),
+    ("lifecycle", "active", "scratch"),
+    ("lifecycle", "superseded", "active"),
+    ("lifecycle", "deprecated", "scratch"),
     ("lifecycle", "deprecated", "active"),
+    ("lifecycle", "archived", "scratch"),
+    ("lifecycle", "archived", "candidate"),
     ("lifecycle", "archived", "active"),
     ("validation", "corroborated", "unverified"),
     ("validation", "rejected", "corroborated"),
@@ -66,18 +77,52 @@ def test_the_dimensions_and_their_states_are_those_of_the_contract() -> None:
     assert set(ALL_STATES) == set().union(*OPEN.values())
 
 
+def opening(*edges: tuple[str, str, str], roles: list[str] | None = None) -> ScopeRules:
+    """Rules whose policy opens these edges."""
+    more = {} if roles is None else {"roles": roles}
+    overrides = [{"dimension": dimension, "from": current, "to": to, **more} for dimension, current, to in edges]
+    return ScopeRules(7, 3, parse_policy({"overrides": overrides}))
+
+
 @pytest.mark.parametrize("dimension", OPEN)
 def test_every_pair_of_states_is_an_edge_or_refused(dimension: str) -> None:
     for current, target in itertools.product(OPEN[dimension], sorted(ALL_STATES)):
         if target in OPEN[dimension][current]:
-            check_edge(dimension, current, target)
+            check_edge(NO_RULES, dimension, current, target, None)
             continue
         with pytest.raises(InvalidStateTransition) as refused:
-            check_edge(dimension, current, target)
+            check_edge(NO_RULES, dimension, current, target, None)
         details = refused.value.details
         assert set(details["allowed"]) == OPEN[dimension][current]
         expected = "needs_policy" if (dimension, current, target) in BY_POLICY else "no_such_edge"
         assert (details["reason"], details["from"], details["dimension"]) == (expected, current, dimension)
+        rule = "scope-policy/0/overrides" if expected == "needs_policy" else None
+        assert refused.value.policy_rule_id == rule
+
+
+@pytest.mark.parametrize("opened", sorted(BY_POLICY))
+def test_an_override_opens_exactly_the_edge_that_it_lists(opened: tuple[str, str, str]) -> None:
+    rules = opening(opened)
+    for dimension in OPEN:
+        for current, target in itertools.product(OPEN[dimension], sorted(ALL_STATES)):
+            edge = (dimension, current, target)
+            if target in OPEN[dimension][current] or edge == opened:
+                check_edge(rules, *edge, None)
+                continue
+            with pytest.raises(InvalidStateTransition) as refused:
+                check_edge(rules, *edge, None)
+            also = {opened[2]} if (dimension, current) == opened[:2] else set()
+            assert set(refused.value.details["allowed"]) == OPEN[dimension][current] | also
+            assert refused.value.policy_rule_id == ("scope-policy/3/overrides" if edge in BY_POLICY else None)
+
+
+def test_an_override_for_roles_is_open_to_their_holders_alone() -> None:
+    rules = opening(("lifecycle", "archived", "active"), roles=["reviewer", "keeper"])
+    check_edge(rules, "lifecycle", "archived", "active", None)
+    check_edge(rules, "lifecycle", "archived", "active", frozenset({"keeper", "reader"}))
+    for roles in (frozenset({"reader"}), frozenset[str]()):
+        with pytest.raises(InvalidStateTransition):
+            check_edge(rules, "lifecycle", "archived", "active", roles)
 
 
 def move(writer: Writer, of: Document, dimension: str, target: str) -> Document:

@@ -125,7 +125,7 @@ async def test_a_scope_is_created_once(writer: Writer) -> None:
     first = await writer.ok("create_scope", document)
     assert first["scope"] == document
     again = await writer.ok("create_scope", {**document, "operation_id": "op:mine"})
-    assert again == {"scope": document, "operation_id": "op:mine"}
+    assert again == {"scope": document, "operation_id": "op:mine", "policy_version": 0}
     error = await writer.refused("create_scope", {"scope_id": "scope:new"})
     assert error["code"] == "duplicate_operation"
 

@@ -12,16 +12,21 @@ from pamspec_query.model.cursors import Cursor
 from pamspec_query.model.plan import DEFAULT_LIMIT
 from pamspec_query.model.positions import headers
 from pamspec_query.queries import heads
+from pamspec_query.queries.policies import current_policy
 
 
 async def get_scope(context: Context, request: GetScope) -> Answer:
-    """The document of a scope; the head of its ledger travels in the headers."""
+    """The document of a scope with its policy; the head of its ledger travels in the headers."""
     refuse_grant(request)
-    async with context.moment(request) as (conn, _, head):
+    async with context.moment(request) as (conn, scope_key, head):
         found = await heads.resolve_scope(conn, context.principal.tenant_id, request.scope_id)
+        version, policy = await current_policy(conn, scope_key)
     if found is None:
         raise ScopeNotFound
-    return Answer(200, b'{"scope":' + found[1] + b"}", headers(head.last_seq, head.ledger_epoch))
+    scope = found[1] if policy is None else found[1][:-1] + b',"policy":' + policy + b"}"
+    return Answer(
+        200, b'{"policy_version":%d,"scope":%b}' % (version, scope), headers(head.last_seq, head.ledger_epoch)
+    )
 
 
 async def list_scopes(context: Context, request: ListScopes) -> Answer:

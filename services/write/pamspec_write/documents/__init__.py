@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from pamspec_write.documents.entries import RecordEvent
 from pamspec_write.documents.objects import Create, Update
+from pamspec_write.documents.scopes import UpdateScope
 from pamspec_write.documents.snapshots import SealSnapshot
 from pamspec_write.documents.states import Delete, Transition
 
-Request = Create | Update | Transition | Delete | RecordEvent | SealSnapshot
+Request = Create | Update | Transition | Delete | RecordEvent | SealSnapshot | UpdateScope
 REQUESTS: dict[str, type[Request]] = {
     "create": Create,
     "update": Update,
@@ -15,5 +16,6 @@ REQUESTS: dict[str, type[Request]] = {
     "delete": Delete,
     "record_event": RecordEvent,
     "seal_snapshot": SealSnapshot,
+    "update_scope": UpdateScope,
 }
 """By operation: the commands, which are decided under the lock of their scopes."""

@@ -1,13 +1,11 @@
-"""Requests about other requests and about scopes: batch, look-up, a new scope."""
+"""Requests about other requests: batch and look-up."""
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated
 
 import msgspec
 
-from pamspec_common.documents import MAX_KEY
-from pamspec_common.ids import Id
 from pamspec_write.documents.parts import Common
 
 MAX_BATCH = 1000
@@ -20,9 +18,3 @@ class Batch(Common, kw_only=True):
 
 class GetOperation(Common, kw_only=True):
     operation: Annotated[str, msgspec.Meta(pattern=r"^[a-z][a-z_]*\Z", max_length=64)] | None = None
-
-
-class CreateScope(Common, kw_only=True):
-    scope_kind: Annotated[str, msgspec.Meta(min_length=1, max_length=MAX_KEY)] = "workspace"
-    parent_scope_id: Id | None = None
-    policy: dict[str, Any] | None = None

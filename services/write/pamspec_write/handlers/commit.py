@@ -16,6 +16,7 @@ from pamspec_common.calls import Answer
 from pamspec_common.postgres import Connection, Pool, begin, rollback
 from pamspec_common.settings import CommonSettings
 from pamspec_write.documents.snapshots import SealSnapshot
+from pamspec_write.handlers.rules import Rules
 from pamspec_write.model.commands import BatchCommand, Command, Work, scopes_of
 from pamspec_write.model.decide import Decider
 from pamspec_write.model.facts import ScopeRef, ScopeState
@@ -23,6 +24,7 @@ from pamspec_write.model.rows import Rows
 from pamspec_write.model.versions import Entropy
 from pamspec_write.queries.commit import erase, lock, write
 from pamspec_write.queries.prefetch import Wanted, prefetch
+from pamspec_write.queries.rules import change_rules
 from pamspec_write.queries.snapshots import insert_snapshots
 
 ENTROPY = Entropy(mint=ids.mint, salt=ids.salt)
@@ -84,7 +86,7 @@ def _want_snapshot(wanted: Wanted, scope: ScopeRef, request: SealSnapshot) -> No
     wanted.members.update((scope.scope_key, name) for name in request.included_object_ids or ())
 
 
-async def commit(pool: Pool, settings: CommonSettings, works: Sequence[Work], *, wait: bool) -> Committed:
+async def commit(pool: Pool, settings: CommonSettings, rules: Rules, works: Sequence[Work], *, wait: bool) -> Committed:
     """Decide and commit; with `wait` it waits for the scopes' locks (lock_timeout), otherwise leaves held ones out.
 
     Raises the driver's error when the transaction fails; nothing of it is then visible, or all of it (a lost COMMIT).
@@ -94,7 +96,7 @@ async def commit(pool: Pool, settings: CommonSettings, works: Sequence[Work], *,
         await begin(conn, wanted.scopes)
         done = False
         try:
-            result = await _transaction(conn, works, wanted, refs, wait=wait)
+            result = await _transaction(conn, rules, works, wanted, refs, wait=wait)
             await conn.execute("COMMIT")
             done = True
             return result
@@ -109,9 +111,16 @@ def connection_raw(pool: Pool, wait_ms: int) -> asyncpg.pool.PoolAcquireContext:
 
 
 async def _transaction(
-    conn: Connection, works: Sequence[Work], wanted: Wanted, refs: dict[int, ScopeRef], *, wait: bool
+    conn: Connection,
+    rules: Rules,
+    works: Sequence[Work],
+    wanted: Wanted,
+    refs: dict[int, ScopeRef],
+    *,
+    wait: bool,
 ) -> Committed:
     states = await prefetch(conn, wanted, refs.values())
+    await rules.fill(conn, states.values())
     revisions, at = await lock(conn, sorted(refs), wait=wait)
     mine: list[Work] = []
     left_out: list[Work] = []
@@ -121,6 +130,7 @@ async def _transaction(
     if at is None or not mine:
         return Committed([], left_out, set())
     await _refresh(conn, mine, states, revisions, refs)
+    await rules.fill(conn, states.values())
     rows = Rows()
     decider = Decider(states, rows, at, ENTROPY)
     answers = [(work, decider.decide(work)) for work in mine]
@@ -155,6 +165,8 @@ async def _write(conn: Connection, states: dict[int, ScopeState], rows: Rows) ->
         await erase(conn, rows.erasures)
     if rows.snapshots and not await insert_snapshots(conn, rows.snapshots):
         raise SnapshotTaken
+    if rows.rules:
+        await change_rules(conn, rows.rules, rows.policies)
     heads = [states[key] for key in sorted(rows.touched)]
     tenants = {state.ref.tenant_id: state.tenant_epoch for state in heads}
     if not await write(conn, tenants, heads, rows):

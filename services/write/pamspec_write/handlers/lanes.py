@@ -21,6 +21,7 @@ from pamspec_common.calls import Answer, refusal
 from pamspec_common.errors import InternalError, PamspecError, ServiceUnavailable
 from pamspec_common.postgres import Pool, distrust
 from pamspec_write.handlers.commit import AuthorizationMoved, Committed, SnapshotTaken, commit
+from pamspec_write.handlers.rules import Rules
 from pamspec_write.model.commands import Work, names_of, scopes_of, size_of, try_again
 from pamspec_write.settings import Settings
 
@@ -63,6 +64,7 @@ class Lanes:
 
     def __init__(self, pool: Pool, settings: Settings, wake: Wake) -> None:
         self._pool, self._settings, self._wake = pool, settings, wake
+        self._rules = Rules()
         self._queues: list[deque[Waiting]] = [deque() for _ in range(settings.lanes)]
         self._running: list[asyncio.Task[None] | None] = [None] * settings.lanes
         self._apart: dict[tuple[int, ...], deque[Waiting]] = {}
@@ -168,7 +170,7 @@ class Lanes:
         pause = _FIRST_PAUSE_S
         for attempt in range(1, self._settings.commit_attempts + 1):
             try:
-                return await commit(self._pool, self._settings, works, wait=wait)
+                return await commit(self._pool, self._settings, self._rules, works, wait=wait)
             except (AuthorizationMoved, SnapshotTaken) as moved:
                 _log.info("decided too early: %s", type(moved).__name__, extra={"action": "batch_decided_again"})
             except TimeoutError:

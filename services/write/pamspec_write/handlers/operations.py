@@ -16,7 +16,7 @@ from pamspec_common.documents import own_operation_id
 from pamspec_common.errors import PamspecError, ServiceUnavailable, VersionConflict
 from pamspec_common.principal import Principal, TokenVerifier
 from pamspec_write.documents.decoding import decode
-from pamspec_write.documents.service import CreateScope
+from pamspec_write.documents.scopes import CreateScope
 from pamspec_write.handlers.admission.batches import admit_batch
 from pamspec_write.handlers.admission.commands import actor_of, admit, parse
 from pamspec_write.handlers.lanes import Lanes
@@ -24,7 +24,7 @@ from pamspec_write.handlers.lookup import Lookup
 from pamspec_write.handlers.outbox import OutboxBound
 from pamspec_write.handlers.scopes import Scopes
 
-COMMANDS = ("create", "update", "transition", "delete", "record_event", "seal_snapshot")
+COMMANDS = ("create", "update", "transition", "delete", "record_event", "seal_snapshot", "update_scope")
 CONFLICT = b'"version_conflict"'
 OPERATIONS = (*COMMANDS, "batch", "create_scope", "get_operation")
 
@@ -129,8 +129,8 @@ class Writes:
 
     async def _create_scope(self, call: Call, document: dict[str, Any], principal: Principal) -> Awaitable[Answer]:
         request = decode(CreateScope, call.body)
-        actor_of(principal, request, document)
-        return self._scopes.create(request, principal)
+        actor, authenticated_as = actor_of(principal, request, document)
+        return self._scopes.create(request, principal, actor.actor_id, authenticated_as)
 
     async def _get_operation(self, call: Call, document: dict[str, Any], principal: Principal) -> Awaitable[Answer]:
         return self._lookup.get_operation(document, call.body, principal)

@@ -43,6 +43,8 @@ class Command:
     """Objects that the decision rests on besides its own, each in its scope; those scopes are locked too."""
     quality_signals: Document | None = None
     integrity: Document | None = None
+    roles: frozenset[str] | None = None
+    """The actor's roles in the scope; None for one that holds every role."""
     attempts: int = 0
 
 

@@ -20,6 +20,7 @@ from pamspec_write.model.entries import record_event
 from pamspec_write.model.facts import Document, ScopeState
 from pamspec_write.model.making import Making
 from pamspec_write.model.objects import create, update
+from pamspec_write.model.policies import update_scope
 from pamspec_write.model.records import (
     UNSTORED_CODES,
     again,
@@ -42,6 +43,7 @@ DECISIONS: dict[str, Callable[[Making], Answer]] = {
     "delete": delete,
     "record_event": record_event,
     "seal_snapshot": seal_snapshot,
+    "update_scope": update_scope,
 }
 
 

@@ -16,6 +16,8 @@ import orjson
 from msgspec import structs
 
 from pamspec_common.calls import Answer
+from pamspec_common.scope_policy import ScopePolicy
+from pamspec_write.model.rules import NO_RULES, ScopeRules
 
 
 class ScopeRef(msgspec.Struct, frozen=True):
@@ -122,6 +124,8 @@ class ScopeState:
     ledger_epoch: int
     epoch_authz: int
     tenant_epoch: int
+    rules_version: int = 0
+    rules: ScopeRules = NO_RULES
     heads: dict[str, Head] = field(default_factory=dict)
     records: dict[bytes, Record] = field(default_factory=dict)
     keys: dict[bytes, bytes] = field(default_factory=dict)
@@ -130,6 +134,11 @@ class ScopeState:
     """ledger_seq -> object_id of the versions of this batch."""
     evaluations: Evaluations | None = None
     """Read only for operations of evaluations; shared by the scopes of a tenant."""
+
+    @property
+    def policy(self) -> ScopePolicy:
+        """The policy that decisions here go by."""
+        return self.rules.policy
 
     def forget(self, object_id: str) -> None:
         """The object was deleted: what the overlay remembers of its versions is erased, as it is in the store."""

@@ -16,6 +16,7 @@ from pamspec_write.model.facts import Document, Head, ScopeState
 from pamspec_write.model.projection import carried_projection
 from pamspec_write.model.records import erasure_id, positions, remember, version_answer
 from pamspec_write.model.rows import Rows
+from pamspec_write.model.rules import ScopeRules
 from pamspec_write.model.versions import (
     Draft,
     Entropy,
@@ -43,6 +44,11 @@ class Making:
     def version(self, draft: Draft) -> Made:
         """Add the version that a draft describes."""
         return make_version(self.state, self.rows, draft, self.now, self.entropy)
+
+    def change_rules(self, rules: ScopeRules) -> None:
+        """Let the scope's rules be others from here on."""
+        self.state.rules = rules
+        self.rows.rules[self.state.ref.scope_key] = rules.version
 
     def payload(self, facts: Document) -> Document:
         """An event's payload: its own facts and what every event of the command carries."""

@@ -35,6 +35,7 @@ def create(making: Making) -> Answer:
             details={"reason": "object_exists", "object_id": object_id},
         )
     scratch = "scratch" if request.object_type == "working_memory" else "active"
+    making.state.rules.check_type(request.object_type)
     draft = Draft(
         object_id=object_id,
         kind="o",

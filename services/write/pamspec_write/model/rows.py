@@ -35,6 +35,20 @@ SOURCE_OPERATION, SOURCE_SALT, SOURCE_FINGERPRINT = 2, 3, 4
 NO_ENDS = [NULL] * ENDS_WIDTH
 
 
+@dataclass(frozen=True, slots=True)
+class PolicyRow:
+    """A version of a scope's policy."""
+
+    scope_key: int
+    policy_version: int
+    policy: bytes
+    policy_basis: str | None
+    actor_id: str
+    authenticated_as: str | None
+    operation_id: str
+    changed_at: str
+
+
 @dataclass(slots=True)
 class Rows:
     """Everything that one transaction writes, but the scopes' heads."""
@@ -50,6 +64,9 @@ class Rows:
     """(scope_key, object_id, before): the object's versions before that ledger sequence lose what is erasable."""
     snapshots: list[SnapshotRow] = field(default_factory=list)
     """Sealed snapshots, in the order of the columns of queries.snapshots.INSERT_SNAPSHOTS_SQL."""
+    rules: dict[int, int] = field(default_factory=dict)
+    """By scope_key: the version of the rules that changed in this transaction."""
+    policies: list[PolicyRow] = field(default_factory=list)
     touched: set[int] = field(default_factory=set)
     """The scopes that have a row here."""
     partitions: set[int] = field(default_factory=set)
@@ -92,6 +109,8 @@ class Rows:
         self.records |= other.records
         self.sources += other.sources
         self.snapshots += other.snapshots
+        self.rules |= other.rules
+        self.policies += other.policies
         self.touched |= other.touched
         self.partitions |= other.partitions
 

@@ -1,12 +1,14 @@
 """The four state dimensions and their edges (PAMSPEC P92-P98).
 
-Invariant: the dimensions are independent; an edge that needs a policy's override is refused until a policy lists it
+Invariant: the dimensions are independent; an edge that needs an override is refused unless the scope's policy lists it
 (S10). Availability reaches `redacted` and `deleted` only through Redact and Delete.
 """
 
 from __future__ import annotations
 
 from pamspec_common.errors import InvalidRequest, InvalidStateTransition, LegalHold, ObjectDeleted, RetentionRestriction
+from pamspec_common.scope_policy import OVERRIDABLE, Edge, ScopePolicy
+from pamspec_write.model.rules import ScopeRules
 
 DIMENSIONS = ("lifecycle", "availability", "retention", "validation")
 
@@ -41,32 +43,45 @@ EDGES: dict[str, dict[str, frozenset[str]]] = {
 
 ALL_STATES = frozenset(state for edges in EDGES.values() for state in edges)
 
-# Edges of the tables that only a policy opens (P93, P95, P97).
-NEEDS_POLICY = frozenset(
-    {
-        ("lifecycle", "deprecated", "active"),
-        ("lifecycle", "archived", "active"),
-        ("validation", "corroborated", "unverified"),
-        ("validation", "rejected", "corroborated"),
-        ("availability", "redacted", "available"),
-    }
-)
 
+def check_edge(rules: ScopeRules, dimension: str, current: str, target: str, roles: frozenset[str] | None) -> None:
+    """Raise unless `current -> target` is an edge that a holder of these roles may take under these rules.
 
-def check_edge(dimension: str, current: str, target: str) -> None:
-    """Raise unless `current -> target` is an edge that a plain transition may take.
-
-    InvalidStateTransition names the states that can follow.
+    InvalidStateTransition names the states that can follow, and where an override is missing the policy's place for it.
     """
-    following = EDGES[dimension].get(current, frozenset())
-    if target in following and (dimension, current, target) not in NEEDS_POLICY:
+    if _is_open(rules.policy, (dimension, current, target), roles):
         return
-    open_targets = sorted(state for state in following if (dimension, current, state) not in NEEDS_POLICY)
-    reason = "needs_policy" if target in following else "no_such_edge"
+    by_policy = (dimension, current, target) in OVERRIDABLE
+    allowed = [
+        state for state in sorted(EDGES[dimension]) if _is_open(rules.policy, (dimension, current, state), roles)
+    ]
     raise InvalidStateTransition(
-        f"{dimension} cannot go from {current} to {target} here.",
-        details={"dimension": dimension, "from": current, "allowed": open_targets, "reason": reason},
+        f"{dimension} cannot go from {current} to {target} here"
+        + ("; the scope's policy would have to list that override." if by_policy else "."),
+        details={
+            "dimension": dimension,
+            "from": current,
+            "allowed": allowed,
+            "reason": "needs_policy" if by_policy else "no_such_edge",
+        },
+        policy_rule_id=rules.rule("overrides") if by_policy else None,
     )
+
+
+def check_correction(dimension: str, current: str, target: str, *, has_provenance: bool) -> None:
+    """Raise unless going back from corroborated to unverified brings the provenance that corrects it (P95)."""
+    if (dimension, current, target) == ("validation", "corroborated", "unverified") and not has_provenance:
+        raise InvalidStateTransition(
+            "Going back to unverified is a correction of provenance; send the corrected provenance with it.",
+            details={"dimension": dimension, "from": current, "allowed": [], "reason": "needs_provenance"},
+        )
+
+
+def _is_open(policy: ScopePolicy, edge: Edge, roles: frozenset[str] | None) -> bool:
+    if edge in OVERRIDABLE:
+        return policy.opens(*edge, roles)
+    dimension, current, target = edge
+    return target in EDGES[dimension].get(current, frozenset())
 
 
 def check_availability_target(target: str) -> None:

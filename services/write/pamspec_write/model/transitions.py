@@ -24,7 +24,8 @@ def transition(making: Making) -> Answer:
             return delete(making)
     head = expected_head(making, request.expected_version_id, rules.check_present)
     current = head.states()[f"{dimension}_state"]
-    rules.check_edge(dimension, current, target)
+    rules.check_edge(making.state.rules, dimension, current, target, command.roles)
+    rules.check_correction(dimension, current, target, has_provenance=command.provenance is not None)
     draft = following(head, making.command)
     if dimension == "availability":
         if request.canonical_content is msgspec.UNSET:

@@ -31,7 +31,7 @@ operation AS (
   UNION SELECT scope_key, operation_hash FROM known_key
   UNION SELECT scope_key, operation_hash FROM known_source)
 SELECT 's' AS tag, h.scope_key, NULL::text AS id, h.revision AS n1, h.last_seq AS n2, h.ledger_epoch::bigint AS n3,
-       h.epoch_authz AS n4, t.epoch_authz AS n5, h.last_at AS at, ARRAY[s.tenant_id] AS texts,
+       h.epoch_authz AS n4, t.epoch_authz AS n5, h.last_at AS at, ARRAY[h.rules_version::text] AS texts,
        h.last_hash AS b1, NULL::bytea AS b2, NULL::bytea AS b3, NULL::bytea AS b4, NULL::bytea AS b5, NULL::bytea AS b6,
        NULL::bytea AS b7
 FROM core.scope_head h JOIN core.scope s USING (scope_key) JOIN core.tenant t USING (tenant_id)
@@ -130,7 +130,9 @@ async def prefetch(conn: Connection, wanted: Wanted, refs: Iterable[ScopeRef]) -
 
 
 def _scope(ref: ScopeRef, row: asyncpg.Record) -> ScopeState:
-    return ScopeState(ref, row["n1"], row["n2"], row["b1"], row["at"], row["n3"], row["n4"], row["n5"])
+    return ScopeState(
+        ref, row["n1"], row["n2"], row["b1"], row["at"], row["n3"], row["n4"], row["n5"], int(row["texts"][0])
+    )
 
 
 def _pairs(pairs: Iterable[tuple[int, Any]]) -> tuple[list[int], list[Any]]:

@@ -12,4 +12,6 @@ INSERT INTO core.scope
 VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9) ON CONFLICT (tenant_id, scope_id) DO NOTHING
 """
 
-INSERT_SCOPE_HEAD_SQL = "INSERT INTO core.scope_head (scope_key, last_hash, last_at) VALUES ($1, $2, $3)"
+INSERT_SCOPE_HEAD_SQL = """
+INSERT INTO core.scope_head (scope_key, last_hash, last_at, rules_version) VALUES ($1, $2, $3, $4)
+"""

@@ -18,6 +18,7 @@ from pamspec_write.documents.parts import Common, Provenance
 from pamspec_write.handlers.admission.entries import fill_entry
 from pamspec_write.handlers.admission.objects import fill_create, fill_update
 from pamspec_write.handlers.admission.parts import set_content, set_provenance
+from pamspec_write.handlers.admission.scopes import fill_update_scope
 from pamspec_write.handlers.admission.snapshots import fill_seal
 from pamspec_write.handlers.admission.states import fill_delete, fill_transition
 from pamspec_write.model.commands import Command, key_hash, operation_hash
@@ -33,6 +34,7 @@ FILL: dict[str, Fill] = {
     "delete": fill_delete,
     "record_event": fill_entry,
     "seal_snapshot": fill_seal,
+    "update_scope": fill_update_scope,
 }
 """What is particular to each operation: checks its request and completes its command, provenance and content filled."""
 
