@@ -1,6 +1,6 @@
 """The gateway, composed: doors from the outside in, each passing on what is not its own.
 
-operations -> channels -> the framework with conveniences and documentation.
+operations -> channels -> transfers -> the framework with conveniences and documentation.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from pamspec_gateway.queries import select_reachable
 from pamspec_gateway.settings import Settings
 from pamspec_gateway.signing_keys import SigningKeys
 from pamspec_gateway.streams import StreamDoor
+from pamspec_gateway.transfers import Transfer, TransferDoor
 
 _READY_WITHIN_S = 3.0
 _FLUSH_EVERY_S = 1.0
@@ -85,10 +86,16 @@ class _Gateway:
         routes = {
             name: Route(name, self._peers[operation.service], name in _WAITING)
             for name, operation in catalogue.operations.items()
-            if operation.public
+            if operation.public and operation.streams is None
+        }
+        transfers = {
+            f"/v1/{name}": Transfer(name, self._peers[operation.service], operation.streams)
+            for name, operation in catalogue.operations.items()
+            if operation.public and operation.streams is not None
         }
         rest = framework(catalogue, routes, guard, self._load)
         channels = {kind: (channel.path, self._peers[channel.service]) for kind, channel in catalogue.channels.items()}
+        rest = TransferDoor(transfers, guard, self._load, rest, self._settings.channel_recheck_s)
         self._streams = StreamDoor(channels, guard, self._load, rest, self._settings.channel_recheck_s)
         return OperationDoor({f"/v1/{name}": route for name, route in routes.items()}, guard, self._load, self._streams)
 

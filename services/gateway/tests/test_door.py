@@ -31,7 +31,8 @@ async def test_a_call_passes_as_it_came(door: Door) -> None:
 
 
 async def test_every_public_operation_has_its_door(door: Door) -> None:
-    for name, operation in contracts.operations().items():
+    calls = {name: operation for name, operation in contracts.operations().items() if operation.streams is None}
+    for name, operation in calls.items():
         status, body, _ = await door.post(f"/v1/{name}")
         if operation.public:
             assert (status, body) == (200, b'{"told":true}'), name
@@ -39,7 +40,7 @@ async def test_every_public_operation_has_its_door(door: Door) -> None:
             assert status == 404
             assert refusal_of(body)["code"] == "invalid_request"
     assert [told.operation for told in door.behind.calls] == [
-        name for name, operation in contracts.operations().items() if operation.public
+        name for name, operation in calls.items() if operation.public
     ]
 
 

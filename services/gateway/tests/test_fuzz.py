@@ -35,6 +35,8 @@ ODD: list[Any] = [
     "'; DROP TABLE core.scope; --", [], [[]], {}, {"$ne": None}, ["a"] * 1001, {"": {}}, "2026-13-01T00:00:00Z",
     "9999-12-31T23:59:60Z", "any", {"whole": True}, [None], "*", "💥" * 255,
 ]  # fmt: skip
+STREAMING = {name for name, one in contracts.operations().items() if one.streams == "answer"}
+DOCUMENTS = [name for name, one in contracts.operations().items() if one.public and one.streams != "request"]
 MEMBERS = ["colour", "scope_id", "tenant_id", "operation_id", "idempotency_key", "actor", "wait_ms", "as_of"]
 NOT_DOCUMENTS = [
     *(b"", b" ", b"null", b"[]", b"1", b'"a"', b"{", b"}", b"{}{}", b"\xff\xfe{}", b"\xef\xbb\xbf{}", b"// c\n{}"),
@@ -116,7 +118,7 @@ def _examples(operation: str) -> list[Any]:
 
 def _judge(operation: str, body: bytes, status: int, answer: bytes) -> str | None:
     try:
-        document = orjson.loads(answer)
+        document = orjson.loads(answer.splitlines()[0] if status < 400 and operation in STREAMING else answer)
         if status < 400:
             contracts.answer_validator(operation).validate(document)
         else:
@@ -128,7 +130,7 @@ def _judge(operation: str, body: bytes, status: int, answer: bytes) -> str | Non
     return None
 
 
-@pytest.mark.parametrize("operation", [name for name, one in contracts.operations().items() if one.public])
+@pytest.mark.parametrize("operation", DOCUMENTS)
 async def test_bent_requests(whole: Whole, operation: str) -> None:
     dice = random.Random(f"bent {operation}")
     findings: list[str] = []
@@ -143,7 +145,7 @@ async def test_bent_requests(whole: Whole, operation: str) -> None:
     assert not findings, "\n".join(findings)
 
 
-@pytest.mark.parametrize("operation", [name for name, one in contracts.operations().items() if one.public])
+@pytest.mark.parametrize("operation", DOCUMENTS)
 async def test_what_is_no_document(whole: Whole, operation: str) -> None:
     findings = []
     for body in NOT_DOCUMENTS:

@@ -18,11 +18,13 @@ from pamspec_common.documents import own_operation_id
 from pamspec_common.errors import PamspecError, ServiceUnavailable
 from pamspec_common.policy import acting_actor
 from pamspec_common.postgres import Pool, close_pool, connection, create_pool
-from pamspec_common.principal import TokenVerifier
+from pamspec_common.principal import Principal, TokenVerifier
 from pamspec_common.service import Part, Service
 from pamspec_query import documents
 from pamspec_query.documents import Common, decode
+from pamspec_query.export_door import ExportDoor
 from pamspec_query.handlers.context import Context
+from pamspec_query.handlers.export import Exporting, export
 from pamspec_query.handlers.history import inspect_history
 from pamspec_query.handlers.policies import list_policy_versions
 from pamspec_query.handlers.query import query
@@ -74,21 +76,29 @@ class _Query:
             try:
                 principal = self.verifier.verify(call.principal)
                 document = strict_json.parse(call.body)
-                request = decode(kind, document)
-                asserted = None if request.actor is None else msgspec.structs.asdict(request.actor)
-                actor, _ = acting_actor(principal, asserted)
-                if self.store is None:
-                    raise ServiceUnavailable("The service is starting; try again.")
-                context = Context(self.store, self.cursors, principal, actor["actor_id"], name, document)
-                return await handle(context, request)
+                return await handle(*self._asked(principal, name, kind, document))
             except PamspecError as error:
                 return refusal(error, own_operation_id(document))
 
         return run
 
+    async def begin_export(self, token: str, body: bytes) -> Exporting:
+        """The export that a document asks for, ready to stream."""
+        principal = self.verifier.verify(token)
+        return await export(*self._asked(principal, "export", documents.Export, strict_json.parse(body)))
+
+    def _asked(self, principal: Principal, name: str, kind: type[T], document: Any) -> tuple[Context, T]:
+        """A document of an operation, and what its handler works with."""
+        request = decode(kind, document)
+        asserted = None if request.actor is None else msgspec.structs.asdict(request.actor)
+        actor, _ = acting_actor(principal, asserted)
+        if self.store is None:
+            raise ServiceUnavailable("The service is starting; try again.")
+        return Context(self.store, self.cursors, principal, actor["actor_id"], name, document), request
+
 
 def build(settings: Settings) -> Service:
-    """The query service: read, query, inspect_history, get_scope, list_scopes and verify_ledger.
+    """The query service: read, query, inspect_history, get_scope, list_scopes, verify_ledger and export.
 
     ValueError without token keys: it could neither verify a principal nor sign a cursor.
     """
@@ -107,4 +117,5 @@ def build(settings: Settings) -> Service:
         "list_scopes": parts.operation("list_scopes", documents.ListScopes, list_scopes),
         "verify_ledger": parts.operation("verify_ledger", documents.VerifyLedger, verify_ledger),
     }
-    return Service("query", operations, parts.readiness, parts.start, parts.stop)
+    door = ExportDoor(parts.begin_export, settings.exports_at_once)
+    return Service("query", operations, parts.readiness, parts.start, parts.stop, app=door)

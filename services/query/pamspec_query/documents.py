@@ -21,6 +21,7 @@ from pamspec_common.documents import (
 from pamspec_common.events import EventType
 from pamspec_common.ids import Id
 from pamspec_common.instants import Instant
+from pamspec_common.transfer import Embeddings
 
 Any_ = Literal["any"]
 Word = Annotated[str, msgspec.Meta(min_length=1, max_length=4096)]
@@ -202,6 +203,12 @@ class ListScopes(Common, kw_only=True):
 
     scope_id: Id | None = None
     pagination: Pagination | None = None
+
+
+class Export(Scoped, kw_only=True):
+    """export (P15)."""
+
+    embeddings: Embeddings = "none"
 
 
 class VerifyLedger(Scoped, kw_only=True):

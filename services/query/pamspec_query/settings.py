@@ -24,3 +24,5 @@ class Settings(CommonSettings):
     """How many of the newest objects are looked at to say whether the default filters made an answer empty."""
     hint_timeout_ms: int = Field(default=500, ge=1)
     """How long that may take; after it the answer comes without a hint."""
+    exports_at_once: int = Field(default=16, ge=1)
+    """How many exports may be under way in one process; one that its client does not take costs a few MiB."""

@@ -261,7 +261,7 @@ class Scope:
         return (self.key, v.ledger_seq, v.object_id, kind, v.version_seq, v.version_id, v.metadata)
 
     def _private_row(self, v: Version) -> tuple[Any, ...]:
-        return (self.key, v.ledger_seq, b"operation", v.salt, v.content, v.private)
+        return (self.key, v.ledger_seq, b"operation-number", v.salt, v.content, v.private)
 
     def _span_row(self, v: Version) -> tuple[Any, ...]:
         span = {**v.span, "kind": v.span["kind"].encode()}
@@ -358,4 +358,5 @@ def _is_nul(value: Any) -> bool:
 
 async def _copy(conn: Conn, table: str, rows: Sequence[tuple[Any, ...]]) -> None:
     if rows:
-        await conn.copy_records_to_table(table, records=rows, schema_name="core")
+        columns = SPAN_COLUMNS if table == "version_span" else None
+        await conn.copy_records_to_table(table, records=rows, schema_name="core", columns=columns)

@@ -18,14 +18,14 @@ from pamspec_cli.servers import databases
 from pamspec_cli.servers.databases import Database
 from pamspec_query.documents import Query, decode
 from pamspec_query.model.plan import Plan, plan
-from pamspec_query.queries import chain, heads, history
+from pamspec_query.queries import chain, export, heads, history
 from pamspec_query.queries.search import At, hint_statement, page_statement
 from services.query.tests.door import Conn
 from services.query.tests.seeds import START, Scope
 
 CONSTANTS = {
     f"{module.__name__.rpartition('.')[2]}.{name}": getattr(module, name)
-    for module in (heads, history, chain)
+    for module in (heads, history, chain, export)
     for name in vars(module)
     if name.endswith("_SQL")
 }
@@ -57,7 +57,7 @@ async def test_the_role_can_only_read(reader: Conn, seeding: Conn) -> None:
         "UPDATE core.version_private SET content = NULL",
         "INSERT INTO core.tenant (tenant_id) VALUES ('x')",
         "SELECT * FROM core.api_key",
-        "SELECT * FROM core.operation_record",
+        "UPDATE core.operation_record SET salt = NULL",
     ):
         with pytest.raises(asyncpg.InsufficientPrivilegeError):
             await reader.execute(sql)

@@ -77,7 +77,11 @@ class _Builder:
             self._operations[f"receive_{name}"] = _operation("receive", name, [name])
 
     def _request_reply(self, name: str, subject: BusSubject) -> None:
-        public = [operation for operation, entry in self._catalogue.operations.items() if entry.public]
+        public = [
+            operation
+            for operation, entry in self._catalogue.operations.items()
+            if entry.public and entry.streams is None
+        ]
         requests = {f"{word}_request": self._message(f"{word}_request", _REQUEST.format(word)) for word in public}
         answers = {f"{word}_answer": self._message(f"{word}_answer", _ANSWER.format(word)) for word in public}
         answers["error"] = self._message("error", "pamspec:schema:error")

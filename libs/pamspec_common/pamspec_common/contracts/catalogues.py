@@ -42,6 +42,8 @@ class Operation(_Entry, frozen=True):
     headers: list[str]
     errors: list[str]
     conveniences: list[Convenience]
+    streams: Literal["request", "answer"] | None = None
+    """Which side is lines of JSON of any length; such an operation is there over HTTP alone."""
 
 
 class Channel(_Entry, frozen=True):

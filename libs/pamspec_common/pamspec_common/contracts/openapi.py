@@ -10,8 +10,10 @@ import msgspec
 from pamspec_common.contracts.catalogues import Channel, Convenience, ErrorCode, Operation, OperationCatalogue
 from pamspec_common.contracts.components import Components, resolve
 from pamspec_common.contracts.sources import Documents
+from pamspec_common.transfer import MEDIA_TYPE
 
 Json = dict[str, Any]
+_LINE = "pamspec:operation:export:answer"
 _IN_PAGINATION = {
     "limit": "pamspec:schema:request#/$defs/pagination/properties/limit",
     "cursor": "pamspec:schema:request#/$defs/pagination/properties/cursor",
@@ -61,17 +63,19 @@ class _Builder:
         }
 
     def _operation(self, name: str, operation: Operation) -> Json:
-        request = f"pamspec:operation:{name}:request"
-        described: Json = {
-            "operationId": name,
-            "summary": operation.summary,
-            "tags": ["operations"],
-            "requestBody": _json_body(self._components.use(request)),
-            "responses": self._responses(name, operation),
-        }
-        if operation.writes:
-            described["parameters"] = [_header_parameter("Idempotency-Key")]
-        return described
+        described: Json = {"operationId": name, "summary": operation.summary, "tags": ["operations"]}
+        parameters: list[Json] = [_header_parameter("Idempotency-Key")] if operation.writes else []
+        if operation.streams == "request":
+            parameters += [self._parameter(name, field, "query") for field in self._members(name)]
+            described["requestBody"] = {"required": True, "content": _lines(self._components.use(_LINE))}
+        else:
+            described["requestBody"] = _json_body(self._components.use(f"pamspec:operation:{name}:request"))
+        described["responses"] = self._responses(name, operation)
+        return {**described, "parameters": parameters} if parameters else described
+
+    def _members(self, operation: str) -> list[str]:
+        """The members of a request: the common ones that name it, and its own."""
+        return ["scope_id", "operation_id", *self._schemas[f"pamspec:operation:{operation}:request"]["properties"]]
 
     def _convenience(self, name: str, operation: Operation, convenience: Convenience) -> Json:
         in_path = _path_parameters(convenience.path)
@@ -139,6 +143,8 @@ class _Builder:
     def _responses(self, name: str, operation: Operation) -> Json:
         content = self._components.use(f"pamspec:operation:{name}:answer")
         answer: Json = {"description": "The answer.", **_json_content(content)}
+        if operation.streams == "answer":
+            answer["content"] = _lines(content)
         if operation.headers:
             answer["headers"] = {header: self._header(header) for header in operation.headers}
         return {str(operation.status): answer, **self._error_responses(operation.errors)}
@@ -167,6 +173,11 @@ def _header_parameter(name: str) -> Json:
 
 def _json_content(schema: Mapping[str, Any]) -> Json:
     return {"content": {"application/json": {"schema": dict(schema)}}}
+
+
+def _lines(schema: Mapping[str, Any]) -> Json:
+    """Lines of JSON of any number, each of that schema."""
+    return {MEDIA_TYPE: {"schema": {"type": "string"}, "x-line": dict(schema)}}
 
 
 def _json_body(schema: Mapping[str, Any]) -> Json:

@@ -185,21 +185,46 @@ class Chain:
         return None
 
 
-def unexplained(versions: Iterable[ErasedVersion], erasures: Iterable[tuple[str, int, bytes]]) -> Problem | None:
+Erasures = Iterable[tuple[str, int, bytes]]
+"""(object_id, sequence, event) of redaction and deletion events."""
+
+
+def unexplained(versions: Iterable[ErasedVersion], erasures: Erasures) -> Problem | None:
     """The first version whose missing part no later redaction or deletion event names; None when all are named."""
-    ranges: dict[str, list[tuple[int, int, int]]] = {}
-    for object_id, sequence, event in erasures:
-        for erased in _document(event).get("payload", {}).get("erased", []):
-            ranges.setdefault(object_id, []).append((sequence, erased["from_sequence"], erased["to_sequence"]))
+    ranges = _erased_ranges(erasures)
     for version in versions:
-        if not any(
-            sequence >= version.sequence and first <= version.version_seq <= last
-            for sequence, first, last in ranges.get(version.object_id, [])
-        ):
+        if _explained(version, ranges) is None:
             return Problem(
                 version.sequence, "content_missing", "A part is missing that no event has erased.", version.version_id
             )
     return None
+
+
+def explained_at(versions: Iterable[ErasedVersion], erasures: Erasures) -> int:
+    """The lowest position up to which a ledger explains every missing part that it ever explains; 0 for none."""
+    ranges = _erased_ranges(erasures)
+    return max((_explained(version, ranges) or 0 for version in versions), default=0)
+
+
+_Ranges = dict[str, list[tuple[int, int, int]]]
+
+
+def _erased_ranges(erasures: Erasures) -> _Ranges:
+    ranges: _Ranges = {}
+    for object_id, sequence, event in erasures:
+        for erased in _document(event).get("payload", {}).get("erased", []):
+            ranges.setdefault(object_id, []).append((sequence, erased["from_sequence"], erased["to_sequence"]))
+    return ranges
+
+
+def _explained(version: ErasedVersion, ranges: _Ranges) -> int | None:
+    """The first event that erased a version, by its sequence."""
+    found = (
+        sequence
+        for sequence, first, last in ranges.get(version.object_id, [])
+        if sequence >= version.sequence and first <= version.version_seq <= last
+    )
+    return min(found, default=None)
 
 
 def _document(raw: bytes) -> dict[str, Any]:

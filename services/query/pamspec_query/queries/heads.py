@@ -26,6 +26,8 @@ SELECT last_seq, ledger_epoch, epoch_authz, kind, held_back, metadata, content, 
 FROM query.read_heads($1::bigint[], $2::text[], $3::text, $4::bigint)
 """
 
+NOW_SQL = "SELECT clock_timestamp()"
+
 POSITION_AT_SQL = "SELECT query.position_at($1, $2::timestamptz, $3::bigint)"
 
 VERSION_SQL = """
@@ -106,6 +108,12 @@ async def read_heads(conn: Connection, scope_keys: Sequence[int], ids: Sequence[
         HeadRow(_head(row) if row["last_seq"] is not None else None, row["kind"], row["held_back"], _stored(row))
         for row in await conn.fetch(READ_HEADS_SQL, scope_keys, ids, visible, max_bytes)
     ]
+
+
+async def now(conn: Connection) -> datetime:
+    """The store's clock."""
+    instant: datetime = await conn.fetchval(NOW_SQL)
+    return instant
 
 
 async def position_at(conn: Connection, scope_key: int, instant: datetime, last_seq: int) -> int:

@@ -1,0 +1,97 @@
+"""Pages of a scope for its export: entries with everything that they made, as it is stored."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import NamedTuple
+
+import asyncpg
+
+from pamspec_common.postgres import Connection
+
+EXPORT_SCOPE_SQL = """
+SELECT s.document, s.ledger_id, h.last_seq, h.ledger_epoch FROM core.scope s JOIN core.scope_head h USING (scope_key)
+WHERE s.scope_key = $1
+"""
+
+# Each part is found by its key, one after the other: the next `$4` positions, of which as many are answered as weigh
+# `$5` bytes, and at least one. The records come with the version that they answer.
+EXPORT_PAGE_SQL = """
+WITH page AS MATERIALIZED (
+  SELECT l.sequence, l.event, l.entry_hash, v.object_id, v.version_seq, v.metadata, p.operation_hash, p.salt,
+         p.content, p.private
+  FROM (SELECT * FROM core.ledger WHERE scope_key = $1 AND sequence > $2 AND sequence <= least($3, $2 + $4)) l
+  LEFT JOIN core.version v ON v.scope_key = $1 AND v.ledger_seq = l.sequence
+    AND v.ledger_seq > $2 AND v.ledger_seq <= least($3, $2 + $4)
+  LEFT JOIN core.version_private p ON p.scope_key = $1 AND p.ledger_seq = l.sequence
+    AND p.ledger_seq > $2 AND p.ledger_seq <= least($3, $2 + $4)
+), weighed AS (
+  SELECT page.*, row_number() OVER (ORDER BY sequence) AS n,
+         sum(octet_length(event) + coalesce(octet_length(content), 0) + coalesce(octet_length(private), 0))
+           OVER (ORDER BY sequence) AS bytes
+  FROM page)
+SELECT w.sequence, w.event, w.entry_hash, w.object_id, w.version_seq, w.metadata, w.operation_hash, w.salt, w.content,
+       w.private, r.operation, r.operation_id, r.actor_id, r.status, r.last_seq, r.created_at, r.key_hash,
+       r.salt AS record_salt, r.fingerprint, r.answer, e.source_hash, e.salt AS source_salt,
+       e.fingerprint AS source_fingerprint
+FROM weighed w
+LEFT JOIN LATERAL (
+  SELECT * FROM core.operation_record r
+  WHERE r.operation_hash = w.operation_hash AND r.scope_key = $1 AND r.ledger_seq = w.sequence AND r.state = 'c'
+  LIMIT 1) r ON true
+LEFT JOIN LATERAL (
+  SELECT * FROM core.source_event e WHERE e.operation_hash = r.operation_hash AND e.scope_key = $1 LIMIT 1) e ON true
+WHERE w.n = 1 OR w.bytes <= $5 ORDER BY w.sequence
+"""
+
+
+class ScopeRow(NamedTuple):
+    """A scope, the root of its chain and where it stands."""
+
+    document: bytes
+    ledger_id: bytes
+    last_seq: int
+    ledger_epoch: int
+
+
+class EntryRow(NamedTuple):
+    """An entry, the version that it made, and what is remembered of the operation; what is missing is None."""
+
+    sequence: int
+    event: bytes
+    entry_hash: bytes
+    object_id: str | None
+    version_seq: int | None
+    metadata: bytes | None
+    operation_hash: bytes | None
+    salt: bytes | None
+    content: bytes | None
+    private: bytes | None
+    operation: str | None
+    operation_id: str | None
+    actor_id: str | None
+    status: int | None
+    last_seq: int | None
+    created_at: datetime | None
+    key_hash: bytes | None
+    record_salt: bytes | None
+    fingerprint: bytes | None
+    answer: bytes | None
+    source_hash: bytes | None
+    source_salt: bytes | None
+    source_fingerprint: bytes | None
+
+
+async def export_scope(conn: Connection, scope_key: int) -> ScopeRow | None:
+    """The scope that is exported."""
+    row = await conn.fetchrow(EXPORT_SCOPE_SQL, scope_key)
+    return None if row is None else ScopeRow._make(row)
+
+
+async def export_page(
+    conn: Connection, scope_key: int, after: int, until: int, rows: int, max_bytes: int
+) -> Sequence[EntryRow]:
+    """The next entries in order, at least one where there is one."""
+    found: list[asyncpg.Record] = await conn.fetch(EXPORT_PAGE_SQL, scope_key, after, until, rows, max_bytes)
+    return [EntryRow._make(row) for row in found]
