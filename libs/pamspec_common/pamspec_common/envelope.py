@@ -3,8 +3,8 @@
 A version is stored in two halves, both JSON bytes. `metadata` is immutable and digested into the ledger: every field
 that is never erased, with `actor` and `provenance` reduced to what remains after an erasure (ids, recorded_at, activity
 `erased`), and the keyed digests of the erasable parts. The erasable half is `content` and `private`. `private` holds
-{provenance, actor?, integrity?, policy_basis?} whole, which take the place of those of `metadata`, and `note`
-{policy_basis}, which belongs to the event and is served by inspect_history only.
+{provenance, actor?, integrity?, quality_signals?, policy_basis?} whole, which take the place of those of `metadata`,
+and `note` {policy_basis}, which belongs to the event and is served by inspect_history only.
 
 Invariant: the same stored version gives the same envelope bytes always (PAMSPEC P154-P156); an erased version shows
 ids, states, sequence and times, with content `{"tombstone":true}` and the provenance that must remain (S21).

@@ -103,10 +103,12 @@ async def test_envelope_fields(seeding: Conn, door: Door) -> None:
         valid_from=START,
         provenance={"source_ref": "mail:7", "source_confidence": 0.75, "evidence_refs": ["file:1", "file:2"]},
         actor={"actor_id": "agent:writer", "actor_kind": "agent", "display_name": "Wren"},
-        metadata={"quality_signals": {"assessed_confidence": 0.5, "verification_method_id": "m%1"}},
-        private={"integrity": {"digest": "abc", "algorithm": "sha-256"}},
+        private={
+            "quality_signals": {"assessed_confidence": 0.5, "verification_method_id": "m%1"},
+            "integrity": {"digest": "abc", "algorithm": "sha-256"},
+        },
     )
-    scope.put("obj:b", 2, metadata={"quality_signals": {"verification_method_id": "a\0b"}})
+    scope.put("obj:b", 2, private={"quality_signals": {"verification_method_id": "a\0b"}})
     await scope.flush(seeding)
     at = START.isoformat()
     for field, op, value in [

@@ -106,6 +106,8 @@ RESTORE = {**TRANSITION, "dimension": "availability", "target_state": "available
 OF_RELATIONSHIP = {name: value for name, value in TRANSITION.items() if name != "object_id"} | {
     "relationship_id": "rel:1"
 }
+REDACT = {**COMMON, **SUBJECT, "redaction_target": {"whole": True}, "version_ids": ["ver:0"]}
+CUT = {**COMMON, **SUBJECT, "redaction_target": {"paths": ["/a", "/b~1c/0"]}}
 DELETE = {**COMMON, **SUBJECT}
 OPENED = {
     **COMMON,
@@ -155,6 +157,8 @@ REQUESTS = [
     ("transition", TRANSITION),
     ("transition", RESTORE),
     ("transition", OF_RELATIONSHIP),
+    ("redact", REDACT),
+    ("redact", CUT),
     ("delete", DELETE),
     ("record_event", OPENED),
     ("record_event", EMBEDDED),
@@ -202,6 +206,9 @@ VALUES: list[Any] = [
     [1],
     ["rel:2"],
     ["rel:2", None],
+    ["/a", "/~01/"],
+    ["/a~"],
+    [""],
     {},
     {"a": 1},
     {"activity": "x"},
@@ -324,6 +331,7 @@ def test_every_member_of_the_contract_is_tried() -> None:
         "create",
         "update",
         "transition",
+        "redact",
         "delete",
         "record_event",
         "get_operation",
@@ -345,6 +353,7 @@ def test_every_member_of_the_contract_is_tried() -> None:
 
 _UNTRIED = {
     "update": {"restore_version_id"},
+    "redact": {"relationship_id"},
     "delete": {"relationship_id"},
 }
 

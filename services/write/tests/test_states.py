@@ -162,7 +162,6 @@ async def test_a_state_of_another_dimension_is_a_refused_edge_and_no_state_a_mal
         ("lifecycle", "active", "invalid_state_transition"),
         ("availability", "archived", "invalid_state_transition"),
         ("availability", "available", "invalid_state_transition"),
-        ("availability", "redacted", "invalid_request"),
         ("availability", "partially_redacted", "invalid_request"),
         ("lifecycle", "gone", "invalid_request"),
         ("mood", "active", "invalid_request"),

@@ -1,4 +1,4 @@
-"""Requests that move a state: transition and delete."""
+"""Requests that move a state."""
 
 from __future__ import annotations
 
@@ -17,11 +17,3 @@ class Transition(Common, kw_only=True):
     relationship_id: Id | None = None
     provenance: MaybeRaw = msgspec.UNSET
     canonical_content: MaybeRaw = msgspec.UNSET
-
-
-class Delete(Common, kw_only=True):
-    expected_version_id: Id
-    policy_basis: NonEmpty
-    object_id: Id | None = None
-    relationship_id: Id | None = None
-    provenance: MaybeRaw = msgspec.UNSET

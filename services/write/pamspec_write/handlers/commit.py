@@ -63,6 +63,8 @@ def wanted_of(works: Sequence[Work]) -> tuple[Wanted, dict[int, ScopeRef]]:
             if command.object_id is not None:
                 wanted.objects.add((key, command.object_id))
             wanted.objects.update((other.scope_key, object_id) for other, object_id in command.others)
+            if command.past:
+                wanted.versions.update((key, version_id) for version_id in command.past)
             if command.source_hash is not None:
                 wanted.sources.add((key, command.source_hash))
             if isinstance(command.request, SealSnapshot):
@@ -161,8 +163,8 @@ async def _write(conn: Connection, states: dict[int, ScopeState], rows: Rows) ->
     """One statement for everything that is common; AuthorizationMoved when a tenant's epoch is not the prefetch's."""
     if not rows.touched:
         return
-    if rows.erasures:
-        await erase(conn, rows.erasures)
+    if rows.erasures or rows.chosen:
+        await erase(conn, rows)
     if rows.snapshots and not await insert_snapshots(conn, rows.snapshots):
         raise SnapshotTaken
     if rows.rules:

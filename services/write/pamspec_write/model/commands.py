@@ -11,6 +11,7 @@ from pamspec_common.ids import short_hash
 from pamspec_write.documents import Request
 from pamspec_write.documents.parts import Provenance
 from pamspec_write.model.facts import Document, ScopeRef
+from pamspec_write.model.pointers import Pointer
 
 _ROW_BYTES = 4096
 
@@ -41,6 +42,10 @@ class Command:
     kind: str = "o"
     others: Sequence[tuple[ScopeRef, str]] = ()
     """Objects that the decision rests on besides its own, each in its scope; those scopes are locked too."""
+    past: Sequence[str] = ()
+    """The ids of past versions of its object that the decision rests on."""
+    pointers: Sequence[Pointer] | None = None
+    """The parts of the content that a redaction takes; None for all of it."""
     quality_signals: Document | None = None
     integrity: Document | None = None
     roles: frozenset[str] | None = None

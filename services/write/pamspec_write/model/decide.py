@@ -17,6 +17,7 @@ from pamspec_common.strict_json import dumps
 from pamspec_write.model import batches
 from pamspec_write.model.commands import BatchCommand, Command, Work
 from pamspec_write.model.entries import record_event
+from pamspec_write.model.erasures import delete, redact
 from pamspec_write.model.facts import Document, ScopeState
 from pamspec_write.model.making import Making
 from pamspec_write.model.objects import create, update
@@ -33,13 +34,14 @@ from pamspec_write.model.records import (
 )
 from pamspec_write.model.rows import Rows
 from pamspec_write.model.snapshots import seal_snapshot
-from pamspec_write.model.transitions import delete, transition
+from pamspec_write.model.transitions import transition
 from pamspec_write.model.versions import Entropy
 
 DECISIONS: dict[str, Callable[[Making], Answer]] = {
     "create": create,
     "update": update,
     "transition": transition,
+    "redact": redact,
     "delete": delete,
     "record_event": record_event,
     "seal_snapshot": seal_snapshot,

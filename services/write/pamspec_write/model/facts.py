@@ -7,6 +7,7 @@ the batch sees what the one before it will have committed.
 
 from __future__ import annotations
 
+from collections.abc import Set
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Any
@@ -112,6 +113,15 @@ class Evaluations:
     """(scope_key, id) of the objects and relationships that exist."""
 
 
+class PastVersion(msgspec.Struct, frozen=True):
+    """Where a version of an object stands; none of this ever changes."""
+
+    version_id: str
+    object_id: str
+    version_seq: int
+    ledger_seq: int
+
+
 @dataclass(slots=True)
 class ScopeState:
     """One scope under its lock."""
@@ -130,6 +140,8 @@ class ScopeState:
     records: dict[bytes, Record] = field(default_factory=dict)
     keys: dict[bytes, bytes] = field(default_factory=dict)
     sources: dict[bytes, SourceRecord] = field(default_factory=dict)
+    past: dict[str, PastVersion] = field(default_factory=dict)
+    """The stored versions that commands name, by version_id."""
     made: dict[int, str] = field(default_factory=dict)
     """ledger_seq -> object_id of the versions of this batch."""
     evaluations: Evaluations | None = None
@@ -140,10 +152,12 @@ class ScopeState:
         """The policy that decisions here go by."""
         return self.rules.policy
 
-    def forget(self, object_id: str) -> None:
-        """The object was deleted: what the overlay remembers of its versions is erased, as it is in the store."""
+    def forget(self, object_id: str, availability: str, chosen: Set[int] | None = None) -> None:
+        """Versions of the object were erased, all or those made at the `chosen` ledger sequences: what the overlay
+        remembers of them is erased, as it is in the store. `availability` is the object's own now.
+        """
         for hash_, record in self.records.items():
-            if record.ledger_seq is None or record.operation == "delete":
+            if record.ledger_seq is None or (chosen is not None and record.ledger_seq not in chosen):
                 continue
             owner = self.made.get(record.ledger_seq) or (
                 orjson.loads(record.metadata)["object_id"] if record.metadata else None
@@ -156,7 +170,7 @@ class ScopeState:
                     answer=None,
                     content=None,
                     private=None,
-                    head_availability="deleted",
+                    head_availability=availability,
                 )
                 for source, known in self.sources.items():
                     if known.operation_hash == hash_:

@@ -14,7 +14,7 @@ from pamspec_write.documents.parts import Provenance
 from pamspec_write.model.commands import Command
 from pamspec_write.model.facts import Document, Head, ScopeState
 from pamspec_write.model.projection import carried_projection
-from pamspec_write.model.records import erasure_id, positions, remember, version_answer
+from pamspec_write.model.records import ERASING, erasure_id, positions, remember, version_answer
 from pamspec_write.model.rows import Rows
 from pamspec_write.model.rules import ScopeRules
 from pamspec_write.model.versions import (
@@ -28,6 +28,7 @@ from pamspec_write.model.versions import (
 )
 
 TIME_FIELDS = ("observed_at", "asserted_at", "valid_from", "valid_until")
+_CARRIED = ("integrity", "quality_signals")
 _STATUS = {"create": 201}
 
 
@@ -101,7 +102,7 @@ class Making:
             event_id=event_id,
             operation_id=command.operation_id,
             envelope=made.envelope,
-            erasing=command.operation == "delete",
+            erasing=command.operation in ERASING,
         )
         answer = Answer(_STATUS.get(command.operation, 200), body, positions(state, state.last_seq))
         self.remember(answer, ledger_seq=head.ledger_seq, event_id=event_id)
@@ -156,7 +157,7 @@ def following(head: Head, command: Command) -> Draft:
     """A draft that carries over all that the head has."""
     stored = orjson.loads(head.metadata)
     private = orjson.loads(head.private) if head.private is not None else {}
-    carried: Document = {"integrity": private["integrity"]} if "integrity" in private else {}
+    carried = {name: private[name] for name in _CARRIED if name in private}
     return Draft(
         object_id=head.object_id,
         kind=head.kind,
@@ -167,7 +168,7 @@ def following(head: Head, command: Command) -> Draft:
         content=head.content,
         projection=carried_projection(head.content),
         provenance={},
-        private={**carried, **integrity_of(command)},
+        private={**carried, **statements_of(command)},
         extra=extra_of(command, stored),
         previous=head,
         actor=command.actor,
@@ -175,30 +176,30 @@ def following(head: Head, command: Command) -> Draft:
     )
 
 
-def integrity_of(command: Command) -> Document:
-    """The client's own statement about its object, kept as sent and erasable."""
-    return {} if command.integrity is None else {"integrity": command.integrity}
+def statements_of(command: Command) -> Document:
+    """What the client states about its object: kept as sent, and erasable."""
+    found: Document = {}
+    if command.integrity is not None:
+        found["integrity"] = command.integrity
+    if command.quality_signals is not None:
+        found["quality_signals"] = command.quality_signals
+    return found
 
 
 def extra_of(command: Command, stored: Document) -> Document:
     """Metadata that only some objects have."""
     refs = getattr(command.request, "relationship_refs", None)
-    found = {
-        "quality_signals": stored.get("quality_signals")
-        if command.quality_signals is None
-        else command.quality_signals,
-        "relationship_refs": stored.get("relationship_refs") if refs is None else refs,
-    }
-    return {name: value for name, value in found.items() if value is not None}
+    refs = stored.get("relationship_refs") if refs is None else refs
+    return {} if refs is None else {"relationship_refs": refs}
 
 
-def carried_provenance(head: Head) -> Provenance:
+def carried_provenance(head: Head, activity: str) -> Provenance:
     """The provenance of a change that brings none of its own (decisions 14)."""
     private = orjson.loads(head.private) if head.private is not None else {}
     known = private.get("provenance", {})
     return msgspec.convert(
         {
-            "activity": "transition",
+            "activity": activity,
             "transformation_parent": head.version_id,
             **{
                 name: known[name]

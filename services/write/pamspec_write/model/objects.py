@@ -8,7 +8,7 @@ from pamspec_common.calls import Answer
 from pamspec_common.errors import VersionConflict
 from pamspec_common.instants import wire
 from pamspec_write.documents.objects import Create, Update
-from pamspec_write.model.making import TIME_FIELDS, Making, expected_head, extra_of, following, integrity_of
+from pamspec_write.model.making import TIME_FIELDS, Making, expected_head, extra_of, following, statements_of
 from pamspec_write.model.states import check_changeable
 from pamspec_write.model.versions import Draft
 
@@ -51,7 +51,7 @@ def create(making: Making) -> Answer:
         content=command.content,
         projection=command.projection,
         provenance={},
-        private=integrity_of(command),
+        private=statements_of(command),
         extra=extra_of(command, {}),
         previous=None,
         actor=command.actor,

@@ -25,6 +25,8 @@ from pamspec_write.model.facts import Document, Record, ScopeState, SourceRecord
 from pamspec_write.model.rows import NULL, Rows, hex_or_null, text_or_null
 
 COMMITTED, FAILED, ABANDONED = "c", "f", "a"
+ERASING = frozenset({"redact", "delete"})
+"""The operations whose answer names an erasure."""
 
 _NOT_STORED = (VersionConflict, AccessDenied, PolicyDenied, ServiceUnavailable, InternalError)
 
@@ -96,7 +98,7 @@ def outcome(state: ScopeState, record: Record) -> Answer:
         event_id=record.event_id or "",
         operation_id=record.operation_id,
         envelope=envelope_bytes(record.metadata or b"{}", record.content, record.private),
-        erasing=record.operation == "delete",
+        erasing=record.operation in ERASING,
     )
     return Answer(record.status, body, positions(state, record.last_seq))
 
@@ -104,10 +106,10 @@ def outcome(state: ScopeState, record: Record) -> Answer:
 def _check_not_erased(record: Record) -> Document:
     """The stored metadata of the version that a record answers with; the erasure's error once that was erased.
 
-    A tombstone has no content from the first; it is what its operation answers.
+    A tombstone has no content from the first, nor a digest of it; it is what its operation answers.
     """
     stored: Document = orjson.loads(record.metadata or b"{}")
-    if record.private is None or (record.content is None and stored.get("availability_state") != "deleted"):
+    if record.private is None or (record.content is None and "content_digest" in stored):
         if record.head_availability == "deleted":
             raise ObjectDeleted
         raise ObjectRedacted
@@ -134,7 +136,7 @@ def version_answer(
     envelope: bytes,
     erasing: bool,
 ) -> bytes:
-    """The body of a write that made a version (api.md: create, update, transition, delete)."""
+    """The body of a write that made a version (api.md: create, update, transition, redact, delete)."""
     document = {
         "object_id": object_id,
         "version_id": version_id,
@@ -164,7 +166,7 @@ def check_source(state: ScopeState, command: Command) -> Record | None:
         return None
     record = state.records.get(known.operation_hash)
     if known.salt is None or known.fingerprint is None:
-        if record is not None and record.head_availability == "redacted":
+        if record is not None and record.head_availability != "deleted":
             raise ObjectRedacted
         raise ObjectDeleted
     if not matches(known.salt, command.source_payload, known.fingerprint):

@@ -67,6 +67,8 @@ class Rows:
     rules: dict[int, int] = field(default_factory=dict)
     """By scope_key: the version of the rules that changed in this transaction."""
     policies: list[PolicyRow] = field(default_factory=list)
+    chosen: list[tuple[int, int]] = field(default_factory=list)
+    """(scope_key, ledger_seq): stored versions that lose what is erasable, one by one."""
     touched: set[int] = field(default_factory=set)
     """The scopes that have a row here."""
     partitions: set[int] = field(default_factory=set)
@@ -89,6 +91,10 @@ class Rows:
                     version[column] = NULL
                 self._erase_record(scope_key, version[VERSION_OPERATION])
 
+    def erase_versions(self, scope_key: int, sequences: Iterable[int]) -> None:
+        """Erase versions that are stored already; nobody can name one that this transaction makes."""
+        self.chosen += [(scope_key, sequence) for sequence in sorted(sequences)]
+
     def _erase_record(self, scope_key: int, operation: str) -> None:
         record = self.records.get((scope_key, bytes.fromhex(operation)))
         if record is not None:
@@ -103,6 +109,7 @@ class Rows:
             self.end_span(scope_key, from_seq, to_seq)
         for erasure in other.erasures:
             self.erase_before(*erasure)
+        self.chosen += other.chosen
         self.versions |= other.versions
         self.ends |= other.ends
         self.ledger += other.ledger

@@ -6,7 +6,14 @@ Invariant: the dimensions are independent; an edge that needs an override is ref
 
 from __future__ import annotations
 
-from pamspec_common.errors import InvalidRequest, InvalidStateTransition, LegalHold, ObjectDeleted, RetentionRestriction
+from pamspec_common.errors import (
+    InvalidRequest,
+    InvalidStateTransition,
+    LegalHold,
+    ObjectDeleted,
+    ObjectRedacted,
+    RetentionRestriction,
+)
 from pamspec_common.scope_policy import OVERRIDABLE, Edge, ScopePolicy
 from pamspec_write.model.rules import ScopeRules
 
@@ -85,11 +92,11 @@ def _is_open(policy: ScopePolicy, edge: Edge, roles: frozenset[str] | None) -> b
 
 
 def check_availability_target(target: str) -> None:
-    """Availability changes through Redact and Delete; a plain transition only leads back to available (S21)."""
+    """Raise InvalidRequest for the one state that a transition cannot say enough of (S21)."""
     if target == "partially_redacted":
-        raise InvalidRequest("Availability becomes partially_redacted through redact; send a redact operation.")
-    if target == "redacted":
-        raise InvalidRequest("Availability becomes redacted through redact, which this service does not offer yet.")
+        raise InvalidRequest(
+            "Availability becomes partially_redacted through redact; send a redact operation with paths."
+        )
 
 
 def check_present(availability: str, retention: str) -> None:
@@ -106,10 +113,19 @@ def check_removable(availability: str, retention: str) -> None:
         raise LegalHold
 
 
+def check_redactable(availability: str, retention: str) -> None:
+    """Raise unless an object in these states may be redacted: one that is redacted has nothing left (S12)."""
+    check_removable(availability, retention)
+    if availability == "redacted":
+        raise ObjectRedacted
+
+
 def check_changeable(availability: str, retention: str) -> None:
-    """Raise unless an object in these states may be updated."""
+    """Raise unless an object in these states may be updated; what is redacted comes back by a transition (P97)."""
     if availability == "deleted":
         raise ObjectDeleted
+    if availability == "redacted":
+        raise ObjectRedacted
     if retention == "pending_deletion":
         raise RetentionRestriction(
             "The object is pending deletion; transition its retention to retained before you update it."

@@ -21,17 +21,25 @@ SELECT x.*, clock_timestamp() AS now FROM (
   ORDER BY scope_key FOR NO KEY UPDATE) x
 """
 
-# The rows are found one by one and changed where they lie; the scopes are locked, so they lie still.
+# $1-$3: objects, each with the ledger sequence before which its versions go; $4-$5: versions one by one.
+# The rows are found one by one and changed where they lie; the scopes are locked, so they lie still. A version without
+# a salt was erased before, with all that belongs to it.
 ERASE_SQL = """
-WITH target AS MATERIALIZED (
-  SELECT v.scope_key, v.ledger_seq, p.operation_hash, p.ctid AS private_at
+WITH named AS (
+  SELECT v.scope_key, v.ledger_seq
   FROM unnest($1::bigint[], $2::text[], $3::bigint[]) AS k (scope_key, object_id, before)
   CROSS JOIN LATERAL (
     SELECT * FROM core.version v
     WHERE v.object_id = k.object_id AND v.scope_key = k.scope_key AND v.ledger_seq < k.before OFFSET 0) v
+  UNION
+  SELECT * FROM unnest($4::bigint[], $5::bigint[]) AS k (scope_key, ledger_seq)),
+target AS MATERIALIZED (
+  SELECT v.scope_key, v.ledger_seq, p.operation_hash, p.ctid AS private_at
+  FROM named v
   CROSS JOIN LATERAL (
-    SELECT p.operation_hash, p.ctid FROM core.version_private p
-    WHERE p.scope_key = v.scope_key AND p.ledger_seq = v.ledger_seq LIMIT 1) p),
+    SELECT p.operation_hash, p.ctid, p.salt FROM core.version_private p
+    WHERE p.scope_key = v.scope_key AND p.ledger_seq = v.ledger_seq LIMIT 1) p
+  WHERE p.salt IS NOT NULL),
 spans AS (
   UPDATE core.version_span s SET content = NULL
   WHERE s.ctid = ANY (ARRAY (
@@ -184,10 +192,11 @@ async def lock(conn: Connection, scope_keys: Sequence[int], *, wait: bool) -> tu
     return {row["scope_key"]: row["revision"] for row in rows}, rows[0]["now"] if rows else None
 
 
-async def erase(conn: Connection, erasures: Sequence[tuple[int, str, int]]) -> None:
-    """Erase what is erasable of the versions before a ledger sequence, per object."""
-    columns = [list(column) for column in zip(*erasures, strict=True)]
-    await conn.execute(ERASE_SQL, *columns)
+async def erase(conn: Connection, rows: Rows) -> None:
+    """Erase what is erasable of the stored versions that the rows name."""
+    objects = [list(column) for column in zip(*rows.erasures, strict=True)] or [[], [], []]
+    versions = [list(column) for column in zip(*rows.chosen, strict=True)] or [[], []]
+    await conn.execute(ERASE_SQL, *objects, *versions)
 
 
 async def write(conn: Connection, tenants: dict[str, int], heads: Sequence[ScopeState], rows: Rows) -> bool:

@@ -8,7 +8,7 @@ from typing import Any
 import asyncpg
 
 from pamspec_common.postgres import Connection
-from pamspec_write.model.facts import Head, Record, ScopeRef, ScopeState, SourceRecord
+from pamspec_write.model.facts import Head, PastVersion, Record, ScopeRef, ScopeState, SourceRecord
 from pamspec_write.queries.snapshots import evaluations
 
 # Each row is looked up by itself (LATERAL with LIMIT), so that no plan can begin with a whole scope.
@@ -81,6 +81,14 @@ LEFT JOIN LATERAL (
   WHERE l.scope_key = r.scope_key AND l.sequence = r.ledger_seq LIMIT 1) l ON true
 """
 
+# Where versions stand, by their ids: few commands ask, and the answer never changes.
+VERSIONS_SQL = """
+SELECT v.scope_key, v.version_id, v.object_id, v.version_seq, v.ledger_seq
+FROM unnest($1::bigint[], $2::text[]) AS k (scope_key, version_id)
+CROSS JOIN LATERAL (
+  SELECT * FROM core.version v WHERE v.version_id = k.version_id AND v.scope_key = k.scope_key LIMIT 1) v
+"""
+
 
 class Wanted:
     """What a batch has to look up, gathered before the prefetch."""
@@ -97,6 +105,7 @@ class Wanted:
         """(tenant_id, snapshot_id)"""
         self.members: set[tuple[int, str]] = set()
         """(scope_key, id) of what snapshots are to hold"""
+        self.versions: set[tuple[int, str]] = set()
 
 
 async def prefetch(conn: Connection, wanted: Wanted, refs: Iterable[ScopeRef]) -> dict[int, ScopeState]:
@@ -126,6 +135,10 @@ async def prefetch(conn: Connection, wanted: Wanted, refs: Iterable[ScopeRef]) -
         known = await evaluations(conn, tenants, wanted.runs, wanted.snapshots, wanted.members)
         for state in states.values():
             state.evaluations = known[state.ref.tenant_id]
+    if wanted.versions:
+        for row in await conn.fetch(VERSIONS_SQL, *_pairs(wanted.versions)):
+            found = PastVersion(row["version_id"], row["object_id"], row["version_seq"], row["ledger_seq"])
+            states[row["scope_key"]].past[found.version_id] = found
     return states
 
 

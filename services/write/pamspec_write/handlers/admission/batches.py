@@ -18,7 +18,7 @@ from pamspec_write.handlers.admission.commands import Resolve, actor_of, command
 from pamspec_write.model.commands import BatchCommand, Command, RefusedItem, key_hash, operation_hash
 
 MAX_BATCH_OPERATION_ID = 250
-BATCHED = ("create", "update", "transition", "delete")
+BATCHED = ("create", "update", "transition", "redact", "delete")
 """The operations that an item of a batch may be."""
 
 

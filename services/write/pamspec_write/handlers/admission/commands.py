@@ -16,11 +16,12 @@ from pamspec_write.documents import REQUESTS, Request
 from pamspec_write.documents.decoding import check_members, decode
 from pamspec_write.documents.parts import Common, Provenance
 from pamspec_write.handlers.admission.entries import fill_entry
+from pamspec_write.handlers.admission.erasures import fill_delete, fill_redact
 from pamspec_write.handlers.admission.objects import fill_create, fill_update
 from pamspec_write.handlers.admission.parts import set_content, set_provenance
 from pamspec_write.handlers.admission.scopes import fill_update_scope
 from pamspec_write.handlers.admission.snapshots import fill_seal
-from pamspec_write.handlers.admission.states import fill_delete, fill_transition
+from pamspec_write.handlers.admission.states import fill_transition
 from pamspec_write.model.commands import Command, key_hash, operation_hash
 from pamspec_write.model.facts import ScopeRef
 
@@ -31,6 +32,7 @@ FILL: dict[str, Fill] = {
     "create": fill_create,
     "update": fill_update,
     "transition": fill_transition,
+    "redact": fill_redact,
     "delete": fill_delete,
     "record_event": fill_entry,
     "seal_snapshot": fill_seal,

@@ -1,4 +1,4 @@
-"""Admission of transition and delete."""
+"""Admission of transition."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ from typing import Any
 import msgspec
 
 from pamspec_common.errors import InvalidRequest
-from pamspec_write.documents.states import Delete, Transition
+from pamspec_write.documents.erasures import Delete, Redact
+from pamspec_write.documents.states import Transition
 from pamspec_write.model.commands import Command
 from pamspec_write.model.states import ALL_STATES, DIMENSIONS, EDGES
 
@@ -18,12 +19,7 @@ def fill_transition(command: Command, request: Transition, document: dict[str, A
     _check_transition(request)
 
 
-def fill_delete(command: Command, request: Delete, document: dict[str, Any]) -> None:
-    """One object or relationship."""
-    set_subject(command, request)
-
-
-def set_subject(command: Command, request: Transition | Delete) -> None:
+def set_subject(command: Command, request: Transition | Redact | Delete) -> None:
     """The object or relationship that the request is about; InvalidRequest unless exactly one is named."""
     if (request.object_id is None) == (request.relationship_id is None):
         raise InvalidRequest("Send exactly one of object_id and relationship_id.", details={"field": "object_id"})
