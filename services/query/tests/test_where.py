@@ -137,7 +137,7 @@ async def test_envelope_fields(seeding: Conn, door: Door) -> None:
         assert await names(door, {"where": {"not": [where]}}) == ["b"], where
     assert await names(door, {"where": eq("observed_at", None)}) == ["b"]
     assert await names(door, {"where": eq("sequence", 1)}) == ["b", "a"]
-    assert await names(door, {"where": eq("scope_id", SCOPE)}) == ["a"]
+    assert await names(door, {"where": eq("scope_id", SCOPE)}) == ["b", "a"]
     assert await names(
         door, {"where": {"and": [eq("object_id", "obj:a"), {"or": [eq("sequence", 2), eq("sequence", 1)]}]}}
     ) == ["a"]
