@@ -137,6 +137,7 @@ class Client:
     update = _blocking(AsyncClient.update)
     transition = _blocking(AsyncClient.transition)
     delete = _blocking(AsyncClient.delete)
+    relate = _blocking(AsyncClient.relate)
     batch = _blocking(AsyncClient.batch)
     read = _blocking(AsyncClient.read)
     read_fields = _blocking(AsyncClient.read_fields)

@@ -42,7 +42,18 @@ SESSION_WAIT_MS = 5000
 PAGE = 200
 
 _WRITES = frozenset(
-    {"create", "update", "transition", "delete", "batch", "create_scope", "update_scope", "subscribe", "unsubscribe"}
+    {
+        "create",
+        "update",
+        "transition",
+        "delete",
+        "relate",
+        "batch",
+        "create_scope",
+        "update_scope",
+        "subscribe",
+        "unsubscribe",
+    }
 )
 _FLOORED = frozenset({"read", "query", "inspect_history"})
 
@@ -154,6 +165,13 @@ class AsyncClient:
     async def delete(self, **request: Unpack[r.DeleteRequest]) -> Outcome:
         """Write the final tombstone and erase the content (PAMSPEC P142)."""
         return await self._typed(Outcome, "delete", request)
+
+    async def relate(self, **request: Unpack[r.RelateRequest]) -> Outcome:
+        """Join two objects; with `relationship_id` and `expected_version_id` change how they are joined (PAMSPEC P118).
+
+        RelationshipConflict when an active relationship of that type joins them already.
+        """
+        return await self._typed(Outcome, "relate", request)
 
     async def batch(self, **request: Unpack[r.BatchRequest]) -> BatchOutcome:
         """Several writes in one request; errors of single items are in `results`, not raised."""

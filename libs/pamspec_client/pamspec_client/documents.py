@@ -12,6 +12,7 @@ AvailabilityState = Literal["available", "partially_redacted", "redacted", "dele
 RetentionState = Literal["retained", "expired", "pending_deletion", "legal_hold"]
 ValidationState = Literal["unverified", "corroborated", "disputed", "rejected"]
 Dimension = Literal["lifecycle", "availability", "retention", "validation"]
+Directionality = Literal["directed", "bidirectional", "undirected"]
 Channel = Literal["poll", "sse", "websocket", "nats", "webhook"]
 FollowChannel = Literal["poll", "sse", "websocket", "nats"]
 

@@ -14,6 +14,7 @@ from pamspec_client.documents import (
     Channel,
     Delivery,
     Dimension,
+    Directionality,
     EventFilter,
     Expression,
     Integrity,
@@ -125,6 +126,30 @@ class DeleteFields(Writing, total=False):
     provenance: Provenance
 
 
+class RelateFields(Writing, total=False):
+    """A relationship without its scope: a new one, or with relationship_id and expected_version_id its next version."""
+
+    provenance: Required[Provenance]
+    relationship_id: str
+    expected_version_id: str
+    source_object_id: str
+    target_object_id: str
+    target_scope_id: str
+    relationship_type: str
+    directionality: Directionality
+    canonical_content: Content
+    lifecycle_state: LifecycleState
+    availability_state: Literal["available"]
+    retention_state: Literal["retained"]
+    validation_state: ValidationState
+    observed_at: Time
+    asserted_at: Time
+    valid_from: Time
+    valid_until: Time
+    integrity: Integrity
+    policy_basis: str
+
+
 class CreateRequest(CreateFields, total=False):
     """Write the first version of an object."""
 
@@ -145,6 +170,12 @@ class TransitionRequest(TransitionFields, total=False):
 
 class DeleteRequest(DeleteFields, total=False):
     """Write the final tombstone and erase the content."""
+
+    scope_id: Required[str]
+
+
+class RelateRequest(RelateFields, total=False):
+    """Join two objects, or change how they are joined."""
 
     scope_id: Required[str]
 
@@ -177,7 +208,14 @@ class DeleteItem(DeleteFields, total=False):
     scope_id: str
 
 
-BatchItem: TypeAlias = CreateItem | UpdateItem | TransitionItem | DeleteItem
+class RelateItem(RelateFields, total=False):
+    """A relate in a batch."""
+
+    operation: Required[Literal["relate"]]
+    scope_id: str
+
+
+BatchItem: TypeAlias = CreateItem | UpdateItem | TransitionItem | DeleteItem | RelateItem
 
 
 class BatchRequest(Writing, total=False):

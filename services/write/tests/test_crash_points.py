@@ -14,7 +14,7 @@ from asyncpg.pool import PoolConnectionProxy
 from pamspec_cli.servers.databases import Database
 from pamspec_cli.servers.nats import NatsAddress
 from pamspec_write.queries.outbox import OUTBOX_DEPTH_SQL
-from services.write.tests.writer import PROVENANCE, Document, Writer, claim, started, stopped, write_settings
+from services.write.tests.writer import PROVENANCE, Document, Writer, claim, edge, started, stopped, write_settings
 
 STATEMENTS = ("execute", "fetch", "fetchrow", "fetchval")
 
@@ -88,6 +88,7 @@ async def _request(writer: Writer, kind: str) -> tuple[str, Document]:
         "update": update,
         "transition": writer.change(made, dimension="lifecycle", target_state="archived", policy_basis="p"),
         "delete": delete,
+        "relate": edge(made, made),
         "atomic batch": {"scope_id": writer.scope, "atomic": True, "items": items},
         "batch": {"scope_id": writer.scope, "items": [items[0], {"operation": "update", **update}]},
     }
@@ -100,6 +101,7 @@ GROWN = {
     "update": [1, 1, 1, 1, 0, 0],
     "transition": [1, 1, 1, 1, 0, 0],
     "delete": [1, 1, 1, 1, 0, 2],
+    "relate": [1, 1, 1, 1, 0, 0],
     "atomic batch": [2, 2, 2, 3, 1, 2],
     "batch": [2, 2, 2, 3, 1, 0],
 }
@@ -121,6 +123,7 @@ async def _grown(writer: Writer, before: list[int]) -> list[int]:
         ("create", False),
         ("update", True),
         ("transition", True),
+        ("relate", True),
         ("delete", True),
         ("atomic batch", False),
         ("batch", True),

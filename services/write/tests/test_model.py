@@ -27,7 +27,7 @@ from pamspec_write.model.facts import ScopeRef, ScopeState
 from pamspec_write.model.projection import carried_projection, projection
 from pamspec_write.model.rows import HEAD_SEQ, NULL, SEPARATOR, Rows
 from pamspec_write.model.versions import Entropy
-from services.write.tests.writer import PROVENANCE, Document, claim
+from services.write.tests.writer import PROVENANCE, Document, claim, edge
 
 PRINCIPAL = Principal("tenant:t", "agent:a", "agent")
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
@@ -192,6 +192,10 @@ async def test_every_table_has_as_many_values_in_each_of_its_columns() -> None:
     await core.ok("delete", {**change, "policy_basis": "\u001f"})
     lengths = [len(column) for column in core.columns()]
     assert lengths == [5] * 27 + [5] * 8 + [5] * 14 + [3] * 5 + [0] * 3 + [0] * 4
+    one, two = await core.ok("create", claim("scope:1")), await core.ok("create", claim("scope:1"))
+    await core.ok("relate", edge(one, two, "urn:\u00e4"))
+    lengths = [len(column) for column in core.columns()]
+    assert lengths == [8] * 27 + [8] * 8 + [8] * 14 + [3] * 5 + [0] * 3 + [8] * 4
 
 
 async def test_what_a_tries_again_command_finds_is_no_replay() -> None:

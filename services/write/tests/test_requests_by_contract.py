@@ -109,6 +109,25 @@ OF_RELATIONSHIP = {name: value for name, value in TRANSITION.items() if name != 
 REDACT = {**COMMON, **SUBJECT, "redaction_target": {"whole": True}, "version_ids": ["ver:0"]}
 CUT = {**COMMON, **SUBJECT, "redaction_target": {"paths": ["/a", "/b~1c/0"]}}
 DELETE = {**COMMON, **SUBJECT}
+RELATED: Document = {
+    name: value
+    for name, value in DETAILS.items()
+    if name not in ("schema_id", "quality_signals", "relationship_refs", "source_event")
+} | {"canonical_content": {"weight": 1}, "directionality": "directed", "policy_basis": "p"}
+RELATE = {
+    **COMMON,
+    **RELATED,
+    "relationship_id": "rel:1",
+    "source_object_id": "obj:1",
+    "target_object_id": "obj:2",
+    "target_scope_id": "scope:2",
+    "relationship_type": "supports",
+    "lifecycle_state": "active",
+    "availability_state": "available",
+    "retention_state": "retained",
+    "validation_state": "unverified",
+}
+RELATE_AGAIN = {**COMMON, **RELATED, "relationship_id": "rel:1", "expected_version_id": "ver:1"}
 OPENED = {
     **COMMON,
     "event_type": "subscription_opened",
@@ -160,6 +179,8 @@ REQUESTS = [
     ("redact", REDACT),
     ("redact", CUT),
     ("delete", DELETE),
+    ("relate", RELATE),
+    ("relate", RELATE_AGAIN),
     ("record_event", OPENED),
     ("record_event", EMBEDDED),
     ("get_operation", LOOK_BY_ID),
@@ -333,6 +354,7 @@ def test_every_member_of_the_contract_is_tried() -> None:
         "transition",
         "redact",
         "delete",
+        "relate",
         "record_event",
         "get_operation",
         "create_scope",

@@ -72,6 +72,19 @@ def claim(scope_id: str, content: Any = "a claim", **more: Any) -> Document:
     }
 
 
+def edge(source: Document, target: Document, label: str = "supports", **more: Any) -> Document:
+    """A relate request between the objects of two answers, in the scope of the first."""
+    return {
+        "scope_id": source["scope_id"],
+        "source_object_id": source["object_id"],
+        "target_object_id": target["object_id"],
+        "relationship_type": label,
+        "directionality": "directed",
+        "provenance": PROVENANCE,
+        **more,
+    }
+
+
 @dataclass
 class Entry:
     """A ledger row."""
@@ -133,11 +146,16 @@ class Writer:
         """The tombstone after that answer."""
         return await self.ok("delete", self.change(of, policy_basis="test"))
 
+    async def relate(self, source: Document, target: Document, label: str = "supports", **more: Any) -> Document:
+        """A relationship between the objects of two answers."""
+        return await self.ok("relate", edge(source, target, label, **more))
+
     def change(self, of: Document, **more: Any) -> Document:
-        """A request about the object of an answer, with its version as the expected one."""
+        """A request about the object or relationship of an answer, with its version as the expected one."""
+        member = "object_id" if "object_id" in of else "relationship_id"
         return {
             "scope_id": of["scope_id"],
-            "object_id": of["object_id"],
+            member: of[member],
             "expected_version_id": of["version_id"],
             **more,
         }
@@ -284,8 +302,9 @@ def check_answer(operation: str, answer: Answer) -> None:
     error = next(contracts.answer_validator(operation).iter_errors(document), None)
     assert error is None, f"{operation}: {error}"
     for envelope in _envelopes(document):
-        contracts.check("memory-object", envelope)
-        _check_draft("memory-object", envelope)
+        schema = "relationship" if "relationship_id" in envelope else "memory-object"
+        contracts.check(schema, envelope)
+        _check_draft(schema, envelope)
 
 
 def _envelopes(document: Document) -> list[Document]:

@@ -5,17 +5,19 @@ from __future__ import annotations
 from pamspec_write.documents.entries import RecordEvent
 from pamspec_write.documents.erasures import Delete, Redact
 from pamspec_write.documents.objects import Create, Update
+from pamspec_write.documents.relationships import Relate
 from pamspec_write.documents.scopes import UpdateScope
 from pamspec_write.documents.snapshots import SealSnapshot
 from pamspec_write.documents.states import Transition
 
-Request = Create | Update | Transition | Redact | Delete | RecordEvent | SealSnapshot | UpdateScope
+Request = Create | Update | Transition | Redact | Delete | RecordEvent | SealSnapshot | UpdateScope | Relate
 REQUESTS: dict[str, type[Request]] = {
     "create": Create,
     "update": Update,
     "transition": Transition,
     "redact": Redact,
     "delete": Delete,
+    "relate": Relate,
     "record_event": RecordEvent,
     "seal_snapshot": SealSnapshot,
     "update_scope": UpdateScope,

@@ -16,6 +16,7 @@ from pamspec_common.calls import Answer
 from pamspec_common.postgres import Connection, Pool, begin, rollback
 from pamspec_common.settings import CommonSettings
 from pamspec_write.documents.snapshots import SealSnapshot
+from pamspec_write.documents.states import Transition
 from pamspec_write.handlers.rules import Rules
 from pamspec_write.model.commands import BatchCommand, Command, Work, scopes_of
 from pamspec_write.model.decide import Decider
@@ -62,15 +63,27 @@ def wanted_of(works: Sequence[Work]) -> tuple[Wanted, dict[int, ScopeRef]]:
             key = command.scope.scope_key
             if command.object_id is not None:
                 wanted.objects.add((key, command.object_id))
-            wanted.objects.update((other.scope_key, object_id) for other, object_id in command.others)
             if command.past:
                 wanted.versions.update((key, version_id) for version_id in command.past)
+            if command.kind == "r":
+                _want_edges(wanted, command)
+            if command.others:
+                wanted.others.update((other.scope_key, object_id) for other, object_id in command.others)
             if command.source_hash is not None:
                 wanted.sources.add((key, command.source_hash))
             if isinstance(command.request, SealSnapshot):
                 _want_snapshot(wanted, command.scope, command.request)
     wanted.scopes = set(refs)
     return wanted, refs
+
+
+def _want_edges(wanted: Wanted, command: Command) -> None:
+    """A relationship that is new or becomes active must find no active one of its kind."""
+    key = command.scope.scope_key
+    if command.edge is not None:
+        wanted.edges.add((key, *command.edge))
+    elif isinstance(command.request, Transition) and command.request.target_state == "active":
+        wanted.rivals.add((key, command.object_id or ""))
 
 
 def _want_record(wanted: Wanted, work: Work) -> None:

@@ -24,7 +24,17 @@ from pamspec_write.handlers.lookup import Lookup
 from pamspec_write.handlers.outbox import OutboxBound
 from pamspec_write.handlers.scopes import Scopes
 
-COMMANDS = ("create", "update", "transition", "redact", "delete", "record_event", "seal_snapshot", "update_scope")
+COMMANDS = (
+    "create",
+    "update",
+    "transition",
+    "redact",
+    "delete",
+    "relate",
+    "record_event",
+    "seal_snapshot",
+    "update_scope",
+)
 CONFLICT = b'"version_conflict"'
 OPERATIONS = (*COMMANDS, "batch", "create_scope", "get_operation")
 

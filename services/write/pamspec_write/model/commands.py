@@ -10,7 +10,7 @@ from pamspec_common.documents import Actor
 from pamspec_common.ids import short_hash
 from pamspec_write.documents import Request
 from pamspec_write.documents.parts import Provenance
-from pamspec_write.model.facts import Document, ScopeRef
+from pamspec_write.model.facts import Document, EdgeKey, ScopeRef
 from pamspec_write.model.pointers import Pointer
 
 _ROW_BYTES = 4096
@@ -41,7 +41,11 @@ class Command:
     object_id: str | None = None
     kind: str = "o"
     others: Sequence[tuple[ScopeRef, str]] = ()
-    """Objects that the decision rests on besides its own, each in its scope; those scopes are locked too."""
+    """Objects that must be there besides its own, each in its scope; those scopes are locked too."""
+    target_scope: ScopeRef | None = None
+    """Where the target of a relationship lies, when that is another scope."""
+    edge: EdgeKey | None = None
+    """What a new relationship joins."""
     past: Sequence[str] = ()
     """The ids of past versions of its object that the decision rests on."""
     pointers: Sequence[Pointer] | None = None

@@ -32,6 +32,7 @@ from pamspec_write.model.records import (
     remember,
     replay,
 )
+from pamspec_write.model.relationships import relate
 from pamspec_write.model.rows import Rows
 from pamspec_write.model.snapshots import seal_snapshot
 from pamspec_write.model.transitions import transition
@@ -43,6 +44,7 @@ DECISIONS: dict[str, Callable[[Making], Answer]] = {
     "transition": transition,
     "redact": redact,
     "delete": delete,
+    "relate": relate,
     "record_event": record_event,
     "seal_snapshot": seal_snapshot,
     "update_scope": update_scope,
@@ -73,7 +75,7 @@ class Decider:
         except PamspecError as error:
             return refusal(error, command.operation_id)
         at, before = max(self._at, state.last_at + MICROSECOND), state.last_seq
-        making = Making(state, self._rows, command, wire(at), self._entropy)
+        making = Making(state, self._rows, command, wire(at), self._entropy, self._states)
         try:
             answer = DECISIONS[command.operation](making)
         except PamspecError as error:

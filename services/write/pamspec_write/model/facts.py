@@ -34,6 +34,24 @@ class ScopeRef(msgspec.Struct, frozen=True):
     """Whether it is an evaluation scope."""
 
 
+EdgeKey = tuple[str, str, str, str]
+"""Source, target, relationship_type, and the target's scope, empty where it is the relationship's own."""
+
+
+def edge_key(source: str, target: str, label: str, target_scope_id: str | None) -> EdgeKey:
+    """What two active relationships of a scope must not have in common."""
+    return source, target, label, target_scope_id or ""
+
+
+class Ends(msgspec.Struct, frozen=True):
+    """What a relationship joins."""
+
+    source: str
+    target: str
+    target_scope_id: str | None
+    directionality: str
+
+
 class Head(msgspec.Struct, frozen=True):
     """The current version of an object."""
 
@@ -52,6 +70,8 @@ class Head(msgspec.Struct, frozen=True):
     metadata: bytes
     content: bytes | None
     private: bytes | None
+    ends: Ends | None = None
+    """Of a relationship; its object_type is its relationship_type."""
 
     def states(self) -> dict[str, str]:
         """The four states by field name."""
@@ -146,6 +166,23 @@ class ScopeState:
     """ledger_seq -> object_id of the versions of this batch."""
     evaluations: Evaluations | None = None
     """Read only for operations of evaluations; shared by the scopes of a tenant."""
+    others: dict[str, tuple[str, str]] = field(default_factory=dict)
+    """object_id -> kind and availability of what must be there; what is in `heads` goes before."""
+    edges: dict[EdgeKey, str] = field(default_factory=dict)
+    """The active relationship that joins two objects, of those that were looked up."""
+
+    def put(self, head: Head) -> None:
+        """A version of this batch is the head of its object."""
+        self.heads[head.object_id] = head
+        self.made[head.ledger_seq] = head.object_id
+        ends = head.ends
+        if ends is None:
+            return
+        edge = edge_key(ends.source, ends.target, head.object_type, ends.target_scope_id)
+        if head.lifecycle_state == "active" and head.availability_state != "deleted":
+            self.edges[edge] = head.object_id
+        elif self.edges.get(edge) == head.object_id:
+            del self.edges[edge]
 
     @property
     def policy(self) -> ScopePolicy:
@@ -159,9 +196,7 @@ class ScopeState:
         for hash_, record in self.records.items():
             if record.ledger_seq is None or (chosen is not None and record.ledger_seq not in chosen):
                 continue
-            owner = self.made.get(record.ledger_seq) or (
-                orjson.loads(record.metadata)["object_id"] if record.metadata else None
-            )
+            owner = self.made.get(record.ledger_seq) or (id_of(record.metadata) if record.metadata else None)
             if owner == object_id:
                 self.records[hash_] = structs.replace(
                     record,
@@ -185,6 +220,7 @@ class ScopeState:
             keys=dict(self.keys),
             sources=dict(self.sources),
             made=dict(self.made),
+            edges=dict(self.edges),
         )
 
 
@@ -196,3 +232,13 @@ class Located(msgspec.Struct, frozen=True):
 
 
 Document = dict[str, Any]
+
+ID_MEMBER = {"o": "object_id", "r": "relationship_id", "d": "delegation_id"}
+"""The member of envelopes, events and answers that names what a version is of, by its kind."""
+
+
+def id_of(metadata: bytes) -> str:
+    """The id of what a stored version is of."""
+    stored: Document = orjson.loads(metadata)
+    found: str = next(stored[member] for member in ID_MEMBER.values() if member in stored)
+    return found

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 import msgspec
@@ -12,7 +12,7 @@ from pamspec_common.calls import Answer
 from pamspec_common.errors import ObjectNotFound, VersionConflict
 from pamspec_write.documents.parts import Provenance
 from pamspec_write.model.commands import Command
-from pamspec_write.model.facts import Document, Head, ScopeState
+from pamspec_write.model.facts import ID_MEMBER, Document, Head, ScopeState
 from pamspec_write.model.projection import carried_projection
 from pamspec_write.model.records import ERASING, erasure_id, positions, remember, version_answer
 from pamspec_write.model.rows import Rows
@@ -22,14 +22,15 @@ from pamspec_write.model.versions import (
     Entropy,
     Made,
     add_event,
-    make_version,
+    add_version,
+    compose,
     provenance_document,
     version_facts,
 )
 
 TIME_FIELDS = ("observed_at", "asserted_at", "valid_from", "valid_until")
-_CARRIED = ("integrity", "quality_signals")
-_STATUS = {"create": 201}
+_CARRIED = ("integrity", "quality_signals", "policy_basis")
+"""What a version keeps of the erasable half of the one before, but for content."""
 
 
 @dataclass(slots=True)
@@ -41,10 +42,14 @@ class Making:
     command: Command
     now: str
     entropy: Entropy
+    states: Mapping[int, ScopeState]
+    """Every scope of the batch under its lock, by scope_key."""
 
     def version(self, draft: Draft) -> Made:
         """Add the version that a draft describes."""
-        return make_version(self.state, self.rows, draft, self.now, self.entropy)
+        made = compose(self.state, draft, self.now, self.entropy)
+        add_version(self.state, self.rows, made)
+        return made
 
     def change_rules(self, rules: ScopeRules) -> None:
         """Let the scope's rules be others from here on."""
@@ -83,6 +88,7 @@ class Making:
         facts: Document | None = None,
         companion: str | None = None,
         erasing: bool = False,
+        status: int = 200,
     ) -> Answer:
         """Add the version's event, its companion and the record, and answer."""
         state, command, head = self.state, self.command, made.head
@@ -94,7 +100,7 @@ class Making:
         if companion is not None:
             self._event(head, companion, payload, self.entropy.mint("evt"))
         body = version_answer(
-            object_id=head.object_id,
+            named={ID_MEMBER[head.kind]: head.object_id},
             version_id=head.version_id,
             scope_id=state.ref.scope_id,
             sequence=head.version_seq,
@@ -104,7 +110,7 @@ class Making:
             envelope=made.envelope,
             erasing=command.operation in ERASING,
         )
-        answer = Answer(_STATUS.get(command.operation, 200), body, positions(state, state.last_seq))
+        answer = Answer(status, body, positions(state, state.last_seq))
         self.remember(answer, ledger_seq=head.ledger_seq, event_id=event_id)
         return answer
 
@@ -120,6 +126,7 @@ class Making:
             event_id=event_id,
             object_id=head.object_id,
             version_id=head.version_id,
+            kind=head.kind,
         )
 
     def remember(self, answer: Answer, *, ledger_seq: int | None = None, event_id: str | None = None) -> None:
@@ -173,6 +180,7 @@ def following(head: Head, command: Command) -> Draft:
         previous=head,
         actor=command.actor,
         operation_hash=command.operation_hash,
+        ends=head.ends,
     )
 
 

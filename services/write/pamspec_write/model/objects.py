@@ -61,7 +61,7 @@ def create(making: Making) -> Answer:
     making.account(draft, command.provenance)
     made = making.version(draft)
     companion = _COMPANION_EVENT.get(request.object_type)
-    return making.finish(made, "object_created", companion=companion)
+    return making.finish(made, "object_created", companion=companion, status=201)
 
 
 def update(making: Making) -> Answer:

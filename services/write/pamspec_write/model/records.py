@@ -21,7 +21,7 @@ from pamspec_common.errors import (
 )
 from pamspec_common.strict_json import Fragment, dumps
 from pamspec_write.model.commands import BatchCommand, Command, fingerprint
-from pamspec_write.model.facts import Document, Record, ScopeState, SourceRecord
+from pamspec_write.model.facts import ID_MEMBER, Document, Record, ScopeState, SourceRecord
 from pamspec_write.model.rows import NULL, Rows, hex_or_null, text_or_null
 
 COMMITTED, FAILED, ABANDONED = "c", "f", "a"
@@ -90,7 +90,7 @@ def outcome(state: ScopeState, record: Record) -> Answer:
         return Answer(record.status, record.stored or b"{}", positions(state, record.last_seq))
     stored = _check_not_erased(record)
     body = version_answer(
-        object_id=stored["object_id"],
+        named={member: stored[member] for member in ID_MEMBER.values() if member in stored},
         version_id=stored["version_id"],
         scope_id=stored["scope_id"],
         sequence=stored["sequence"],
@@ -126,7 +126,7 @@ def positions(state: ScopeState, last_seq: int | None) -> dict[str, str]:
 
 def version_answer(
     *,
-    object_id: str,
+    named: Document,
     version_id: str,
     scope_id: str,
     sequence: int,
@@ -136,9 +136,9 @@ def version_answer(
     envelope: bytes,
     erasing: bool,
 ) -> bytes:
-    """The body of a write that made a version (api.md: create, update, transition, redact, delete)."""
+    """The body of a write that made a version; `named` is the member that says of what."""
     document = {
-        "object_id": object_id,
+        **named,
         "version_id": version_id,
         "scope_id": scope_id,
         "sequence": sequence,

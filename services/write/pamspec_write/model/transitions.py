@@ -10,6 +10,7 @@ from pamspec_write.documents.states import Transition
 from pamspec_write.model import states as rules
 from pamspec_write.model.erasures import delete, redact
 from pamspec_write.model.making import Making, carried_provenance, expected_head, following
+from pamspec_write.model.relationships import check_free
 
 
 def transition(making: Making) -> Answer:
@@ -33,6 +34,8 @@ def transition(making: Making) -> Answer:
         if request.canonical_content is msgspec.UNSET:
             raise InvalidRequest("Going back to available needs the content; send canonical_content.")
         draft.content, draft.projection = command.content, command.projection
+    if target == "active":
+        check_free(making.state, head.ends, head.object_type)
     draft.states[f"{dimension}_state"] = target
     making.account(draft, command.provenance or carried_provenance(head, "transition"), request.policy_basis)
     made = making.version(draft)

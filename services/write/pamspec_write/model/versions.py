@@ -18,8 +18,8 @@ from pamspec_common.ledger import entry_hash, keyed_digest, version_digest
 from pamspec_common.strict_json import Fragment, dumps
 from pamspec_write.documents.decoding import plain
 from pamspec_write.documents.parts import Provenance
-from pamspec_write.model.facts import Document, Head, Located, ScopeState
-from pamspec_write.model.rows import HEAD_SEQ, NULL, Rows, or_null, text_or_null
+from pamspec_write.model.facts import ID_MEMBER, Document, Ends, Head, Located, ScopeState
+from pamspec_write.model.rows import HEAD_SEQ, NULL, Row, Rows, or_null, text_or_null
 
 MAX_ENVELOPE = 1280 * 1024
 _PROVENANCE_TEXTS = ("source_ref", "evidence_refs", "transformation_parent", "source_confidence", "integrity_ref")
@@ -52,14 +52,18 @@ class Draft:
     previous: Head | None
     actor: Actor
     operation_hash: bytes
+    ends: Ends | None = None
+    """Of a relationship; its object_type is its relationship_type."""
 
 
 class Made(msgspec.Struct, frozen=True):
-    """A version that was made."""
+    """A version that was composed."""
 
     head: Head
     envelope: bytes
     digest: str
+    row: Row
+    previous: Head | None
 
 
 def actor_ids(actor: Actor) -> dict[str, str]:
@@ -96,12 +100,12 @@ def provenance_document(provenance: Provenance, actor: Actor, provenance_id: str
     return document
 
 
-def make_version(state: ScopeState, rows: Rows, draft: Draft, now: str, entropy: Entropy) -> Made:
-    """Add a version's row; its event is added by `add_event` right after, at the next sequence.
+def compose(state: ScopeState, draft: Draft, now: str, entropy: Entropy, ahead: int = 1) -> Made:
+    """The version that a draft describes, for the ledger sequence that lies `ahead`; nothing is added yet.
 
-    `now` is the commit time in the wire form. InvalidRequest, and nothing added, beyond the limit of S20.
+    `now` is the commit time in the wire form. InvalidRequest beyond the limit of S20.
     """
-    sequence = state.last_seq + 1
+    sequence = state.last_seq + ahead
     previous = draft.previous
     version_id: str = entropy.mint("ver")
     salt: bytes = entropy.salt()
@@ -131,24 +135,31 @@ def make_version(state: ScopeState, rows: Rows, draft: Draft, now: str, entropy:
         metadata=metadata,
         content=draft.content,
         private=private,
+        ends=draft.ends,
         **draft.states,
     )
-    rows.versions[state.ref.scope_key, sequence] = _row(state, draft, head, salt, now)
-    if previous is not None:
-        rows.end_span(state.ref.scope_key, previous.ledger_seq, sequence)
-    state.heads[draft.object_id] = head
-    state.made[sequence] = draft.object_id
-    return Made(head, envelope, version_digest(metadata))
+    return Made(head, envelope, version_digest(metadata), _row(state, draft, head, salt, now), previous)
+
+
+def add_version(state: ScopeState, rows: Rows, made: Made) -> None:
+    """Add a composed version's row; its event is added by `add_event` right after, at the same sequence."""
+    head, place = made.head, (state.ref.scope_key, made.head.ledger_seq)
+    rows.versions[place] = made.row
+    ends = head.ends
+    if ends is not None:
+        rows.ends[place] = [ends.source, ends.target, or_null(ends.target_scope_id), ends.directionality]
+    if made.previous is not None:
+        rows.end_span(state.ref.scope_key, made.previous.ledger_seq, head.ledger_seq)
+    state.put(head)
 
 
 def _public(state: ScopeState, draft: Draft, version_id: str, version_seq: int, now: str) -> Document:
     """What is never erased of a version, but for its provenance."""
     public: Document = {
         "spec_version": SPEC_VERSION,
-        "object_id": draft.object_id,
+        ID_MEMBER[draft.kind]: draft.object_id,
         "version_id": version_id,
         "scope_id": state.ref.scope_id,
-        "object_type": draft.object_type,
         **draft.states,
         **draft.times,
         **draft.extra,
@@ -157,9 +168,29 @@ def _public(state: ScopeState, draft: Draft, version_id: str, version_seq: int, 
         "sequence": version_seq,
         "actor": actor_ids(draft.actor),
     }
+    if draft.ends is None:
+        public["object_type"] = draft.object_type
+    else:
+        public.update(_joined(draft.ends, draft.object_type))
+        public["directionality"] = draft.ends.directionality
+        if draft.ends.target_scope_id is not None:
+            # The schema requires one; what was said stands in the erasable half until it is erased (decisions 17).
+            public["policy_basis"] = "erased"
     if draft.schema_id is not None:
         public["schema_id"] = draft.schema_id
     return public
+
+
+def _joined(ends: Ends, label: str) -> Document:
+    """What a relationship joins, as its envelope and its events say it."""
+    found: Document = {
+        "relationship_type": label,
+        "source_object_id": ends.source,
+        "target_object_id": ends.target,
+    }
+    if ends.target_scope_id is not None:
+        found["target_scope_id"] = ends.target_scope_id
+    return found
 
 
 def _remaining(provenance: Document, actor: dict[str, str]) -> Document:
@@ -216,10 +247,13 @@ def version_facts(head: Head, digest: str) -> Document:
     """The payload that every version's event carries (contracts/events.yaml)."""
     facts: Document = {
         **head.states(),
-        "object_type": head.object_type,
         "version_digest": digest,
         "version_sequence": head.version_seq,
     }
+    if head.ends is None:
+        facts["object_type"] = head.object_type
+    else:
+        facts.update(_joined(head.ends, head.object_type))
     if head.version_seq == 1:
         facts["created"] = True
     return facts
@@ -238,8 +272,11 @@ def add_event(
     object_id: str | None = None,
     version_id: str | None = None,
     subject_id: str | None = None,
+    kind: str = "o",
 ) -> Located:
     """Append an entry to the ledger; the chain and the scope's head advance with it.
+
+    `kind` says what `object_id` is the id of.
 
     The outbox row is made of the ledger row by the statement that writes both.
     """
@@ -256,7 +293,7 @@ def add_event(
         "payload": payload,
     }
     if object_id is not None:
-        document["object_id"] = object_id
+        document[ID_MEMBER[kind]] = object_id
     if version_id is not None:
         document["version_id"] = version_id
     event = dumps(document)

@@ -6,9 +6,11 @@ from collections.abc import Iterable
 from typing import Any
 
 import asyncpg
+import orjson
 
 from pamspec_common.postgres import Connection
-from pamspec_write.model.facts import Head, PastVersion, Record, ScopeRef, ScopeState, SourceRecord
+from pamspec_write.model.facts import Ends, Head, PastVersion, Record, ScopeRef, ScopeState, SourceRecord
+from pamspec_write.queries.relationships import ends
 from pamspec_write.queries.snapshots import evaluations
 
 # Each row is looked up by itself (LATERAL with LIMIT), so that no plan can begin with a whole scope.
@@ -106,6 +108,12 @@ class Wanted:
         self.members: set[tuple[int, str]] = set()
         """(scope_key, id) of what snapshots are to hold"""
         self.versions: set[tuple[int, str]] = set()
+        self.others: set[tuple[int, str]] = set()
+        """Objects that must be there."""
+        self.edges: set[tuple[int, str, str, str, str]] = set()
+        """What new relationships join, as `facts.EdgeKey`."""
+        self.rivals: set[tuple[int, str]] = set()
+        """Relationships that become active."""
 
 
 async def prefetch(conn: Connection, wanted: Wanted, refs: Iterable[ScopeRef]) -> dict[int, ScopeState]:
@@ -139,6 +147,8 @@ async def prefetch(conn: Connection, wanted: Wanted, refs: Iterable[ScopeRef]) -
         for row in await conn.fetch(VERSIONS_SQL, *_pairs(wanted.versions)):
             found = PastVersion(row["version_id"], row["object_id"], row["version_seq"], row["ledger_seq"])
             states[row["scope_key"]].past[found.version_id] = found
+    if wanted.others or wanted.edges or wanted.rivals:
+        await ends(conn, states, wanted.others, wanted.edges, wanted.rivals)
     return states
 
 
@@ -171,6 +181,17 @@ def _head(row: asyncpg.Record) -> Head:
         row["b1"],
         row["b2"],
         row["b3"],
+        _ends(row["b1"]) if kind == "r" else None,
+    )
+
+
+def _ends(metadata: bytes) -> Ends:
+    stored = orjson.loads(metadata)
+    return Ends(
+        stored["source_object_id"],
+        stored["target_object_id"],
+        stored.get("target_scope_id"),
+        stored["directionality"],
     )
 
 

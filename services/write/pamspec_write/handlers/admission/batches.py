@@ -14,11 +14,18 @@ from pamspec_common.principal import Principal
 from pamspec_write.documents import REQUESTS, Request
 from pamspec_write.documents.decoding import check_members, decode
 from pamspec_write.documents.service import Batch
-from pamspec_write.handlers.admission.commands import Resolve, actor_of, command_of, refuse_grant, repeatable
+from pamspec_write.handlers.admission.commands import (
+    Resolve,
+    actor_of,
+    command_of,
+    refuse_grant,
+    repeatable,
+    target_scope,
+)
 from pamspec_write.model.commands import BatchCommand, Command, RefusedItem, key_hash, operation_hash
 
 MAX_BATCH_OPERATION_ID = 250
-BATCHED = ("create", "update", "transition", "redact", "delete")
+BATCHED = ("create", "update", "transition", "redact", "delete", "relate")
 """The operations that an item of a batch may be."""
 
 
@@ -88,7 +95,8 @@ async def _item(
         request.evaluation_run_id = batch.evaluation_run_id
     scope = await resolve(principal, request.scope_id)
     authorize(principal, operation, scope.tenant_id)
-    return command_of(operation, request, document, principal, scope, named=named)
+    far = await target_scope(request, principal, resolve)
+    return command_of(operation, request, document, principal, scope, named=named, far=far)
 
 
 def _decode_item(kind: type[Request], raw: msgspec.Raw, scope_id: str) -> Request:

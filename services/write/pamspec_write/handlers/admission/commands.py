@@ -15,10 +15,12 @@ from pamspec_common.principal import RIGHT_SERVICE, Principal
 from pamspec_write.documents import REQUESTS, Request
 from pamspec_write.documents.decoding import check_members, decode
 from pamspec_write.documents.parts import Common, Provenance
+from pamspec_write.documents.relationships import Relate
 from pamspec_write.handlers.admission.entries import fill_entry
 from pamspec_write.handlers.admission.erasures import fill_delete, fill_redact
 from pamspec_write.handlers.admission.objects import fill_create, fill_update
 from pamspec_write.handlers.admission.parts import set_content, set_provenance
+from pamspec_write.handlers.admission.relationships import fill_relate
 from pamspec_write.handlers.admission.scopes import fill_update_scope
 from pamspec_write.handlers.admission.snapshots import fill_seal
 from pamspec_write.handlers.admission.states import fill_transition
@@ -34,6 +36,7 @@ FILL: dict[str, Fill] = {
     "transition": fill_transition,
     "redact": fill_redact,
     "delete": fill_delete,
+    "relate": fill_relate,
     "record_event": fill_entry,
     "seal_snapshot": fill_seal,
     "update_scope": fill_update_scope,
@@ -64,7 +67,18 @@ async def admit(
     scope = await resolve(principal, request.scope_id)
     authorize(principal, operation, scope.tenant_id)
     named = request.operation_id is not None or request.idempotency_key is not None
-    return command_of(operation, request, document, principal, scope, named=named)
+    far = await target_scope(request, principal, resolve)
+    return command_of(operation, request, document, principal, scope, named=named, far=far)
+
+
+async def target_scope(request: Request, principal: Principal, resolve: Resolve) -> ScopeRef | None:
+    """The other scope that a relationship leads into, where it does; ScopeNotFound when it is not visible."""
+    if not isinstance(request, Relate) or request.target_scope_id in (None, request.scope_id):
+        return None
+    assert request.target_scope_id is not None
+    far = await resolve(principal, request.target_scope_id)
+    authorize(principal, "relate", far.tenant_id)
+    return far
 
 
 def refuse_grant(principal: Principal, delegation_id: str | None) -> None:
@@ -76,9 +90,16 @@ def refuse_grant(principal: Principal, delegation_id: str | None) -> None:
 
 
 def command_of(
-    operation: str, request: Request, document: dict[str, Any], principal: Principal, scope: ScopeRef, *, named: bool
+    operation: str,
+    request: Request,
+    document: dict[str, Any],
+    principal: Principal,
+    scope: ScopeRef,
+    *,
+    named: bool,
+    far: ScopeRef | None = None,
 ) -> Command:
-    """`named`: somebody knows an id or a key of it, so that it can come again."""
+    """`named`: somebody knows an id or a key of it, so that it can come again; `far`: see `target_scope`."""
     actor, authenticated_as = actor_of(principal, request, document)
     refuse_grant(principal, request.delegation_id or actor.delegation_id)
     operation_id = request.operation_id or ids.mint("op")
@@ -94,6 +115,7 @@ def command_of(
         operation_hash=operation_hash(principal.actor_id, operation_id),
         key_hash=None if key is None else key_hash(principal.actor_id, operation, key),
         repeatable=repeatable(operation, document) if named else None,
+        target_scope=far,
     )
     raw = getattr(request, "provenance", msgspec.UNSET)
     if raw is not msgspec.UNSET:

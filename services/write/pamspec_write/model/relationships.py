@@ -1,0 +1,146 @@
+"""Relate: the versions of relationships (PAMSPEC P71-P78, P118-P119).
+
+Invariant: what a relationship joins, and how that is called, never changes; two active ones of a type never join the
+same objects. Neither end gets a version.
+"""
+
+from __future__ import annotations
+
+import msgspec
+from msgspec import structs
+
+from pamspec_common.calls import Answer
+from pamspec_common.errors import (
+    InvalidRequest,
+    ObjectDeleted,
+    ObjectNotFound,
+    PolicyDenied,
+    RelationshipConflict,
+    VersionConflict,
+)
+from pamspec_common.instants import wire
+from pamspec_write.documents.relationships import Relate
+from pamspec_write.model.facts import Ends, Head, ScopeState, edge_key
+from pamspec_write.model.making import TIME_FIELDS, Making, expected_head, following, statements_of
+from pamspec_write.model.states import check_changeable
+from pamspec_write.model.versions import Draft
+
+
+def relate(making: Making) -> Answer:
+    """A new relationship, or the next version of a known one."""
+    request = making.command.request
+    assert isinstance(request, Relate)
+    return _create(making, request) if request.expected_version_id is None else _update(making, request)
+
+
+def _create(making: Making, request: Relate) -> Answer:
+    command, state = making.command, making.state
+    (near, source), (far, target) = command.others
+    label = request.relationship_type
+    assert label is not None
+    assert request.directionality is not None
+    assert command.provenance is not None
+    if far is not near:
+        check_crossing(state, making.states[far.scope_key])
+    check_end(state, source, "source_object_id")
+    check_end(making.states[far.scope_key], target, "target_object_id")
+    relationship_id = command.object_id or making.entropy.mint("rel")
+    if relationship_id in state.heads:
+        raise VersionConflict(
+            "Something of that id exists already; update it, or relate under another id.",
+            details={"reason": "object_exists", "relationship_id": relationship_id},
+        )
+    draft = Draft(
+        object_id=relationship_id,
+        kind="r",
+        object_type=label,
+        schema_id=None,
+        states={
+            "lifecycle_state": request.lifecycle_state or "active",
+            "availability_state": "available",
+            "retention_state": "retained",
+            "validation_state": request.validation_state or "unverified",
+        },
+        times={name: wire(value) for name in TIME_FIELDS if (value := getattr(request, name)) is not None},
+        content=command.content,
+        projection=command.projection,
+        provenance={},
+        private=statements_of(command),
+        extra={},
+        previous=None,
+        actor=command.actor,
+        operation_hash=command.operation_hash,
+        ends=Ends(source, target, request.target_scope_id, request.directionality),
+    )
+    if draft.states["lifecycle_state"] == "active":
+        check_free(state, draft.ends, label)
+    if request.policy_basis is not None:
+        draft.private["policy_basis"] = request.policy_basis
+    making.account(draft, command.provenance)
+    return making.finish(making.version(draft), "relationship_created", status=201)
+
+
+def _update(making: Making, request: Relate) -> Answer:
+    """P72: the next version of the relationship alone."""
+    command = making.command
+    assert request.expected_version_id is not None
+    assert command.provenance is not None
+    head = expected_head(making, request.expected_version_id, check_changeable)
+    _check_same(head, request)
+    draft = following(head, command)
+    assert draft.ends is not None
+    if request.directionality is not None:
+        draft.ends = structs.replace(draft.ends, directionality=request.directionality)
+    if request.canonical_content is not msgspec.UNSET:
+        draft.content, draft.projection = command.content, command.projection
+    if request.policy_basis is not None:
+        draft.private["policy_basis"] = request.policy_basis
+    for name in TIME_FIELDS:
+        value = getattr(request, name)
+        if value is not None:
+            draft.times[name] = wire(value)
+    making.account(draft, command.provenance)
+    return making.finish(making.version(draft), "relationship_updated")
+
+
+def check_end(state: ScopeState, object_id: str, field: str) -> None:
+    """Raise ObjectNotFound unless an object of that id is in the scope, ObjectDeleted when only its tombstone is."""
+    head = state.heads.get(object_id)
+    found = state.others.get(object_id) if head is None else (head.kind, head.availability_state)
+    if found is None or found[0] != "o":
+        raise ObjectNotFound(
+            f"No such object is visible to this actor in that scope; check {field}.", details={"field": field}
+        )
+    if found[1] == "deleted":
+        raise ObjectDeleted(f"{field} names a deleted object; relate one that is there.", details={"field": field})
+
+
+def check_free(state: ScopeState, ends: Ends | None, label: str) -> None:
+    """Raise RelationshipConflict when an active relationship of that type joins the same objects."""
+    if ends is None:
+        return
+    rival = state.edges.get(edge_key(ends.source, ends.target, label, ends.target_scope_id))
+    if rival is not None:
+        raise RelationshipConflict(details={"relationship_id": rival})
+
+
+def check_crossing(state: ScopeState, far: ScopeState) -> None:
+    """Raise PolicyDenied unless both scopes' policies open the way from one to the other (P13, P74, S10)."""
+    raise PolicyDenied("No policy of these scopes lets relationships lead from one to the other.")
+
+
+def _check_same(head: Head, request: Relate) -> None:
+    """Raise InvalidRequest for other ends than those that the relationship has."""
+    ends = head.ends
+    assert ends is not None
+    for name, value in (
+        ("source_object_id", ends.source),
+        ("target_object_id", ends.target),
+        ("target_scope_id", ends.target_scope_id),
+        ("relationship_type", head.object_type),
+    ):
+        sent = getattr(request, name)
+        if sent is not None and sent != value:
+            raise InvalidRequest(
+                f"A relationship keeps its {name}; relate anew and archive this one.", details={"field": name}
+            )
