@@ -5,7 +5,7 @@ UV_VERSION := 0.13.9
 export UV_PYTHON_DOWNLOADS := never
 export UV_SYSTEM_CERTS ?= true
 export UV_PROJECT_ENVIRONMENT := $(VENV)
-PACKAGES := libs/pamspec_common libs/pamspec_client libs/pamspec_cli \
+PACKAGES := libs/pamspec_common libs/pamspec_client libs/pamspec_conformance libs/pamspec_cli \
 	services/write services/relay services/query services/subscription services/gateway
 ARGS ?=
 

@@ -24,6 +24,7 @@ COMMANDS = (
     "tail",
     "verify",
     "bench",
+    "conformance",
 )
 """Each has a module of its name in pamspec_cli.commands, loaded when it is called or when help lists all."""
 

@@ -24,7 +24,7 @@ from pamspec_common.documents import (
     WaitMs,
     is_extension_type,
 )
-from pamspec_common.errors import AccessDenied, InvalidRequest
+from pamspec_common.errors import AccessDenied, InvalidRequest, NotOffered
 from pamspec_common.events import EventType
 from pamspec_common.ids import Id
 from pamspec_common.strict_json import canonical
@@ -126,7 +126,9 @@ def request_hash(document: Mapping[str, Any]) -> bytes:
 def check_subscribe(request: Subscribe) -> int | None:
     """The position asked for; InvalidRequest for what no subscription can be."""
     if request.channel == "webhook" or request.webhook is not None:
-        raise InvalidRequest("Webhook delivery is not offered yet; use channel poll, sse, websocket or nats.")
+        raise NotOffered(
+            "Webhook delivery is not offered yet; use channel poll, sse, websocket or nats.", field="channel"
+        )
     if request.after_sequence is not None and request.start_sequence is not None:
         raise InvalidRequest("after_sequence and start_sequence are two names of one position; send one of them.")
     _check_filter(request.filter)

@@ -10,7 +10,7 @@ import orjson
 import pytest
 
 from pamspec_common import contracts
-from pamspec_common.errors import InvalidObject, InvalidRequest, PamspecError
+from pamspec_common.errors import InvalidObject, InvalidRequest, NotOffered, PamspecError
 from pamspec_common.principal import RIGHT_ASSERT_ACTOR, RIGHT_SERVICE, Principal
 from pamspec_common.scope_policy import parse_policy
 from pamspec_write.documents import REQUESTS as COMMANDS
@@ -404,8 +404,8 @@ def _root(schema: Any) -> Any:
 async def test_what_is_not_offered_yet_says_so() -> None:
     update = {name: value for name, value in UPDATE.items() if name != "canonical_content"}
     error = await _error("update", orjson.dumps({**update, "restore_version_id": "ver:0"}))
-    assert isinstance(error, InvalidRequest)
-    assert "not offered yet" in error.message
+    assert isinstance(error, NotOffered)
+    assert error.details == {"reason": "not_offered", "field": "restore_version_id"}
 
 
 @pytest.mark.parametrize("operation", ["create", "batch"])

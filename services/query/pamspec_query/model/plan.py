@@ -14,7 +14,7 @@ from typing import Any
 from msgspec import UNSET
 
 from pamspec_common.documents import MAX_SEQUENCE
-from pamspec_common.errors import EmbeddingSpaceMismatch, InvalidRequest, PamspecError, SnapshotNotFound
+from pamspec_common.errors import EmbeddingSpaceMismatch, InvalidRequest, NotOffered, PamspecError, SnapshotNotFound
 from pamspec_query.documents import AsOf, Expression, Filters, Query, Range
 from pamspec_query.model import where as tree
 from pamspec_query.model.ordering import OrderKey, order
@@ -87,9 +87,9 @@ def plan(request: Query) -> Plan:
     )
 
 
-def not_offered(field: str, what: str) -> InvalidRequest:
+def not_offered(field: str, what: str) -> NotOffered:
     """The refusal of something that the contract names and this version does not do."""
-    return InvalidRequest(f"{what} is not offered yet; leave {field} out.", details={"field": field})
+    return NotOffered(f"{what} is not offered yet; leave {field} out.", field=field)
 
 
 def check_fields(fields: Sequence[str] | None) -> list[str] | None:
@@ -151,9 +151,8 @@ def _ranked_refusal(request: Query, expression: Expression) -> PamspecError:
         )
     if request.embedding_space_id is not None:
         return EmbeddingSpaceMismatch("No such embedding space exists here; register it first.")
-    return InvalidRequest(
-        "Ranked retrieval without vectors is not offered yet; send the kind structured.",
-        details={"field": "query.modes"},
+    return NotOffered(
+        "Ranked retrieval without vectors is not offered yet; send the kind structured.", field="query.modes"
     )
 
 

@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 
 from pamspec_common import strict_json
-from pamspec_common.errors import InvalidObject, InvalidRequest
+from pamspec_common.errors import InvalidObject, InvalidRequest, NotOffered
 from pamspec_write.documents.decoding import decode, plain
 from pamspec_write.documents.objects import Create, Update, check_object_type, check_schema_id
 from pamspec_write.documents.parts import Integrity, QualitySignals, SourceEvent
@@ -25,7 +25,10 @@ def fill_update(command: Command, request: Update, document: dict[str, Any]) -> 
     """A version after another."""
     _fill(command, request, document)
     if request.restore_version_id is not None:
-        raise InvalidRequest("restore_version_id is not offered yet; send the content of that version instead.")
+        raise NotOffered(
+            "restore_version_id is not offered yet; send the content of that version instead.",
+            field="restore_version_id",
+        )
 
 
 def _fill(command: Command, request: Create | Update, document: dict[str, Any]) -> None:

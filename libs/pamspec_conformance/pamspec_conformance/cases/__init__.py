@@ -1,0 +1,1 @@
+"""The cases, a module or two for each profile."""
