@@ -80,7 +80,7 @@ async def whole(fleet: Fleet, scopes: Sequence[str] | None = None, *, within_s: 
             assert [row["sequence"] for row in rows] == list(range(1, last_seq + 1)), f"{scope_id} has a gap"
             assert at == last_hash
             check = await check_scope(connection, scope_id, scope_key)
-            assert not check.findings, f"pamspec verify, {scope_id}: {check.findings}"
+            assert not check.problems, f"pamspec verify, {scope_id}: {check.problems}"
             found.entries[scope_id] = [Entry(row["sequence"], row["event_id"]) for row in rows]
             found.created[scope_id] = [
                 Entry(row["sequence"], row["event_id"]) for row in rows if row["event_type"] == "object_created"

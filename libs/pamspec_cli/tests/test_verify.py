@@ -9,8 +9,8 @@ import pytest_asyncio
 
 from libs.conftest import Product
 from pamspec_cli.commands.verify import check_scope
-from pamspec_cli.verification import ScopeCheck
 from pamspec_client import AsyncClient
+from pamspec_common.verification.rules import Chain
 
 _numbers = itertools.count(1)
 
@@ -27,11 +27,11 @@ class Store:
             await self.connection.execute("SET LOCAL session_replication_role = replica")
             await self.connection.execute(statement, self.scope_key)
 
-    async def check(self) -> ScopeCheck:
+    async def check(self) -> Chain:
         return await check_scope(self.connection, self.scope_id, self.scope_key)
 
     async def found(self) -> list[tuple[int, str]]:
-        return [(finding.sequence, finding.what) for finding in (await self.check()).findings]
+        return [(problem.sequence, problem.kind) for problem in (await self.check()).problems]
 
 
 @pytest_asyncio.fixture
@@ -66,7 +66,7 @@ async def store(product: Product, agent_client: AsyncClient) -> AsyncIterator[St
 
 async def test_a_whole_ledger_passes_erasures_included(store: Store) -> None:
     check = await store.check()
-    assert (check.findings, check.entries, check.versions, check.erased) == ([], 7, 7, 1)
+    assert (check.problems, check.entries, check.versions, check.erased_versions) == ([], 7, 7, 1)
 
 
 @pytest.mark.parametrize(
@@ -75,47 +75,47 @@ async def test_a_whole_ledger_passes_erasures_included(store: Store) -> None:
         (
             "UPDATE core.version_private SET content = '{\"n\":9}' WHERE scope_key = $1 AND ledger_seq = 4",
             4,
-            "the version's content is not what was committed",
+            "content_differs",
         ),
         (
             "UPDATE core.version_private SET content = NULL WHERE scope_key = $1 AND ledger_seq = 4",
             4,
-            "the version's content is missing, or should be",
+            "content_missing",
         ),
         (
             "UPDATE core.version_private SET content = NULL, private = NULL, salt = NULL "
             "WHERE scope_key = $1 AND ledger_seq = 1",
             1,
-            "content or provenance is missing and no entry tells of its erasure",
+            "content_missing",
         ),
         (
             "UPDATE core.version_private SET content = '1' WHERE scope_key = $1 AND ledger_seq = 3",
             3,
-            "the version is only half erased",
+            "content_differs",
         ),
         (
             "UPDATE core.version SET metadata = metadata || ' '::bytea WHERE scope_key = $1 AND ledger_seq = 5",
             5,
-            "the version's metadata is not what the entry names",
+            "metadata_differs",
         ),
         (
             "UPDATE core.ledger SET event = event || ' '::bytea WHERE scope_key = $1 AND sequence = 2",
             2,
-            "the chain breaks here",
+            "chain_broken",
         ),
         (
             "UPDATE core.ledger SET event_type = 'object_updated' WHERE scope_key = $1 AND sequence = 2",
             2,
-            "event_type differs from the entry's bytes",
+            "entry_differs",
         ),
-        ("DELETE FROM core.ledger WHERE scope_key = $1 AND sequence = 4", 5, "follows entry 3"),
+        ("DELETE FROM core.ledger WHERE scope_key = $1 AND sequence = 4", 4, "entry_missing"),
         (
             "DELETE FROM core.ledger WHERE scope_key = $1 AND sequence = 7",
-            6,
-            "the scope's head says 7 entries, or another last hash",
+            7,
+            "entry_missing",
         ),
-        ("DELETE FROM core.version WHERE scope_key = $1 AND ledger_seq = 6", 6, "its version is gone"),
-        ("DELETE FROM core.ledger WHERE scope_key = $1 AND sequence = 6", 0, "1 versions have no entry"),
+        ("DELETE FROM core.version WHERE scope_key = $1 AND ledger_seq = 6", 6, "version_missing"),
+        ("DELETE FROM core.ledger WHERE scope_key = $1 AND sequence = 6", 6, "entry_missing"),
     ],
 )
 async def test_tampering_is_found(store: Store, statement: str, sequence: int, what: str) -> None:

@@ -173,8 +173,11 @@ def test_the_chain_and_the_digests_are_as_documented() -> None:
     assert first == hashlib.sha256(b"pamspec-ledger-1" + b"i" * 16).digest()
     assert ledger.entry_hash(first, b"{}") == hashlib.sha256(b"\x00" + first + b"{}").digest()
     assert ledger.version_digest(b"{}") == "sha256:" + hashlib.sha256(b"{}").hexdigest()
-    keyed = hmac.new(b"salt", b"content\x00value", "sha256").hexdigest()
-    assert ledger.keyed_digest(b"salt", "content", b"value") == "hmac-sha256:" + keyed
+    for salt in (b"", b"salt", b"s" * 32, b"s" * 64):
+        keyed = hmac.new(salt, b"content\x00value", "sha256").hexdigest()
+        assert ledger.keyed_digest(salt, "content", b"value") == "hmac-sha256:" + keyed
+    with pytest.raises(ValueError, match="salt"):
+        ledger.Keyed(b"s" * 65)
     assert ledger.keyed_digest(b"salt", "private", b"value") != ledger.keyed_digest(b"salt", "content", b"value")
 
 

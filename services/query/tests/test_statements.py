@@ -16,16 +16,17 @@ import pytest_asyncio
 from conftest import TemplateDatabase
 from pamspec_cli.servers import databases
 from pamspec_cli.servers.databases import Database
+from pamspec_common.verification import pages
 from pamspec_query.documents import Query, decode
 from pamspec_query.model.plan import Plan, plan
-from pamspec_query.queries import chain, export, heads, history
+from pamspec_query.queries import export, heads, history
 from pamspec_query.queries.search import At, hint_statement, page_statement
 from services.query.tests.door import Conn
 from services.query.tests.seeds import START, Scope
 
 CONSTANTS = {
     f"{module.__name__.rpartition('.')[2]}.{name}": getattr(module, name)
-    for module in (heads, history, chain, export)
+    for module in (heads, history, pages, export)
     for name in vars(module)
     if name.endswith("_SQL")
 }

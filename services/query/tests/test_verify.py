@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from pamspec_query.handlers.verify import PAGE_ROWS
+from pamspec_common.verification.walk import PAGE_ROWS
 from services.query.tests.door import Conn, Door
 from services.query.tests.seeds import Scope
 
@@ -36,10 +36,13 @@ async def test_a_whole_ledger_verifies(seeding: Conn, door: Door) -> None:
     found = await door("verify_ledger", scope_id=SCOPE)
     document = await door.ok("verify_ledger", scope_id=SCOPE)
     assert document == {
+        "scope_id": SCOPE,
         "ok": True,
         "entries": 9,
         "versions": 8,
+        "erased_versions": 2,
         "first_problem": None,
+        "problems": [],
         "head_hash": "sha256:" + scope.last_hash.hex(),
     }
     assert found.headers["Pamspec-As-Of-Sequence"] == "9"
@@ -88,6 +91,43 @@ EDITS: dict[str, tuple[str, int, str]] = {
         "entry_missing",
     ),
     "deleted version": ("DELETE FROM core.version WHERE ledger_seq = 3", 3, "version_missing"),
+    "content erased by an earlier event alone": (
+        "UPDATE core.version_private SET content = NULL, private = NULL, salt = NULL WHERE ledger_seq = 8", 8,
+        "content_missing",
+    ),
+    "half erased": (
+        "UPDATE core.version_private SET salt = '\\x00', private = '{}' WHERE ledger_seq = 6", 6, "private_differs",
+    ),
+    "salt kept": ("UPDATE core.version_private SET salt = '\\x00' WHERE ledger_seq = 6", 6, "half_erased"),
+    "one record rolled back": (
+        "DELETE FROM core.version_span WHERE from_seq = 3;"
+        " UPDATE core.version_span SET to_seq = 9223372036854775807 WHERE from_seq = 1", 3, "state_differs",
+    ),
+    "an older version as the head": (
+        "UPDATE core.version_span SET to_seq = 9 WHERE from_seq = 3;"
+        " UPDATE core.version_span SET to_seq = 9223372036854775807 WHERE from_seq = 1", 3, "state_differs",
+    ),
+    "a head that counts as replaced": (
+        "UPDATE core.version_span SET to_seq = 8 WHERE from_seq = 3", 3, "state_differs",
+    ),
+    "a head that ended in the future": (
+        "UPDATE core.version_span SET to_seq = 99 WHERE from_seq = 3", 3, "state_differs",
+    ),
+    "edited state": (
+        "UPDATE core.version_span SET validation_state = 'unverified' WHERE from_seq = 3", 3, "state_differs",
+    ),
+    "edited type": ("UPDATE core.version_span SET object_type = 'claim' WHERE from_seq = 3", 3, "state_differs"),
+    "another's state": ("UPDATE core.version_span SET object_id = 'obj:z' WHERE from_seq = 3", 3, "state_differs"),
+    "two heads": (
+        "DROP INDEX core.version_span_head;"
+        " UPDATE core.version_span SET to_seq = 9223372036854775807 WHERE from_seq = 1", 9, "state_differs",
+    ),
+    "forged state": (
+        "INSERT INTO core.version_span SELECT scope_key, 4, to_seq, 'obj:forged', kind, 1, 'ver:forged', object_type,"
+        " schema_id, lifecycle_state, availability_state, retention_state, validation_state, actor_id, provenance_id"
+        ", observed_at, asserted_at, valid_from, valid_until, committed_at, created_by, content"
+        " FROM core.version_span WHERE from_seq = 3", 4, "state_differs",
+    ),
     "truncated tail": ("DELETE FROM core.ledger WHERE sequence = 9", 9, "entry_missing"),
     "truncated tail and versions": (
         "WITH gone AS (DELETE FROM core.ledger WHERE sequence >= 9) DELETE FROM core.version WHERE ledger_seq >= 9", 9,
@@ -113,8 +153,37 @@ async def test_edits_are_found(seeding: Conn, door: Door, edit: str) -> None:
     await seeding.execute("ALTER TABLE core.ledger DISABLE TRIGGER insert_only")
     await seeding.execute("ALTER TABLE core.version DISABLE TRIGGER insert_only")
     await seeding.execute(sql)
-    problem = (await door.ok("verify_ledger", scope_id=SCOPE))["first_problem"]
-    assert (problem["sequence"], problem["kind"]) == (sequence, kind)
+    found = await door.ok("verify_ledger", scope_id=SCOPE)
+    problem = found["first_problem"]
+    assert (found["scope_id"], problem["sequence"], problem["kind"]) == (SCOPE, sequence, kind)
+    assert found["entries"] < sequence or found["entries"] == 9
+    assert len(found["problems"]) <= 4, "what follows from one edit is not told of every later entry"
+
+
+async def test_it_ends_at_the_hundredth_problem(seeding: Conn, door: Door) -> None:
+    scope = Scope(SCOPE)
+    for index in range(PAGE_ROWS):
+        scope.put(f"obj:{index}", index)
+    await scope.flush(seeding)
+    await seeding.execute("UPDATE core.version_private SET content = '-1' WHERE ledger_seq <> 2")
+    found = await door.ok("verify_ledger", scope_id=SCOPE)
+    assert [problem["sequence"] for problem in found["problems"]][:3] == [1, 3, 4]
+    assert len(found["problems"]) == 100
+
+
+async def test_a_gap_longer_than_a_page_is_one_problem(seeding: Conn, door: Door) -> None:
+    scope = Scope(SCOPE)
+    for index in range(PAGE_ROWS * 3):
+        scope.put(f"obj:{index}", index)
+    await scope.flush(seeding)
+    for table, column in (("ledger", "sequence"), ("version", "ledger_seq"), ("version_span", "from_seq")):
+        await seeding.execute(f"ALTER TABLE core.{table} DISABLE TRIGGER USER")
+        await seeding.execute(f"DELETE FROM core.{table} WHERE {column} BETWEEN 10 AND {PAGE_ROWS * 2 + 50}")
+    found = await door.ok("verify_ledger", scope_id=SCOPE)
+    assert [(problem["sequence"], problem["kind"]) for problem in found["problems"]] == [
+        (10, "entry_missing"),
+        (PAGE_ROWS * 2 + 51, "chain_broken"),
+    ]
 
 
 async def test_swapped_entries_are_found(seeding: Conn, door: Door) -> None:

@@ -137,10 +137,13 @@ async def test_a_life_of_an_object(writer: Writer, door: Door) -> None:
     )
     assert [item["envelope"] for item in tombstones["items"]] == [deleted["envelope"]]
     assert await door.ok("verify_ledger", scope_id=SCOPE) == {
+        "scope_id": SCOPE,
         "ok": True,
         "entries": 6,
         "versions": 5,
+        "erased_versions": 3,
         "first_problem": None,
+        "problems": [],
         "head_hash": (await door.ok("verify_ledger", scope_id=SCOPE))["head_hash"],
     }
 

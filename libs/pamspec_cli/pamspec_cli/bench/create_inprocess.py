@@ -65,7 +65,7 @@ async def thousand_scopes(environment: Environment) -> Figure:
 @asynccontextmanager
 async def hot_scope_creates(environment: Environment) -> AsyncIterator[Callable[[], Awaitable[float]]]:
     """Rounds of creates in process on one hot scope, warm."""
-    async with _writer(environment) as writer:
+    async with writing(environment) as writer:
         scopes = list(await create_scopes(environment, writer.service, "hot", 1))
 
         async def creates() -> float:
@@ -76,7 +76,8 @@ async def hot_scope_creates(environment: Environment) -> AsyncIterator[Callable[
 
 
 @asynccontextmanager
-async def _writer(environment: Environment) -> AsyncIterator["Writer"]:
+async def writing(environment: Environment) -> AsyncIterator["Writer"]:
+    """The write service, up."""
     with in_environment(environment.deployment.variables("write")):
         service = pamspec_write.app.build(Settings())
     await service.start()
@@ -87,7 +88,7 @@ async def _writer(environment: Environment) -> AsyncIterator["Writer"]:
 
 
 async def _measure(environment: Environment, name: str, count: int, ratio: float) -> Figure:
-    async with _writer(environment) as writer:
+    async with writing(environment) as writer:
         scopes = await create_scopes(environment, writer.service, name.replace("_", "-"), count)
         await writer.creates_per_second(list(scopes), SECONDS)
         keys = list(scopes.values())

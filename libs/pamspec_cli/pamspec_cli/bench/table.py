@@ -3,7 +3,7 @@
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 
-from pamspec_cli.bench import catchup, create_inprocess, delivery, http, idle, relay
+from pamspec_cli.bench import catchup, create_inprocess, delivery, http, idle, relay, verify
 from pamspec_cli.bench.environment import Environment, environment
 from pamspec_cli.bench.figures import Figure
 from pamspec_cli.bench.generator import LoadFailed
@@ -52,6 +52,7 @@ GROUPS = (
     Group(("delivery.sse", "delivery.nats"), delivery.commit_to_delivered),
     Group(("catchup.poll",), _one(catchup.catch_up)),
     Group(("catchup.long_ledger",), _one(catchup.long_ledger), scale=True),
+    Group(("verify.entries",), _one(verify.entries)),
     Group(("idle.resident", "idle.start", "idle.bytes_per_object"), idle.idle),
 )
 

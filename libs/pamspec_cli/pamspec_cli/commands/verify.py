@@ -6,7 +6,6 @@ import json
 import os
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import asdict
 from pathlib import Path
 
 import asyncpg
@@ -16,30 +15,16 @@ from pamspec_cli.data import DataDirectory, chosen
 from pamspec_cli.servers.postgres import SUPERUSER
 from pamspec_cli.servers.process import LOOPBACK
 from pamspec_cli.stack import DATABASE
-from pamspec_cli.verification import ScopeCheck
+from pamspec_common.errors import ScopeNotFound
 from pamspec_common.postgres import scoped
+from pamspec_common.verification import walk
+from pamspec_common.verification.rules import Chain
 
 SUMMARY = "check every entry of the ledgers: order, chain and content"
 _PAGE = 1000
 
 TENANTS_SQL = "SELECT tenant_id FROM core.tenant ORDER BY tenant_id"
 SCOPES_SQL = "SELECT scope_key, scope_id FROM core.list_scopes($1, $2, $3)"
-HEAD_SQL = """
-SELECT s.ledger_id, h.last_seq, h.last_hash FROM core.scope s JOIN core.scope_head h USING (scope_key)
-WHERE s.scope_key = $1
-"""
-ENTRIES_SQL = """
-SELECT l.sequence, l.event_id, l.event_type, l.subject_id, l.recorded_at, l.event, l.entry_hash,
-  v.object_id, v.version_seq, v.version_id, v.metadata, p.salt, p.content, p.private
-FROM core.ledger l
-LEFT JOIN core.version v ON v.scope_key = l.scope_key AND v.ledger_seq = l.sequence
-LEFT JOIN core.version_private p ON p.scope_key = l.scope_key AND p.ledger_seq = l.sequence
-WHERE l.scope_key = $1 ORDER BY l.sequence
-"""
-STRAY_SQL = """
-SELECT count(*) FROM core.version v WHERE v.scope_key = $1
-  AND NOT EXISTS (SELECT FROM core.ledger l WHERE l.scope_key = v.scope_key AND l.sequence = v.ledger_seq)
-"""
 
 
 def add(parser: argparse.ArgumentParser) -> None:
@@ -75,7 +60,7 @@ def _line(file: Path) -> str:
 
 async def _verify(arguments: argparse.Namespace) -> int:
     wanted = set(arguments.scope or ())
-    checked: list[ScopeCheck] = []
+    checked: list[Chain] = []
     async with _connected(database_url(DataDirectory(chosen(arguments.data)))) as connection:
         async for tenant_id, scope_id, scope_key in _scopes(connection, arguments.tenant):
             if wanted and scope_id not in wanted:
@@ -83,14 +68,14 @@ async def _verify(arguments: argparse.Namespace) -> int:
             checked.append(await check_scope(connection, scope_id, scope_key))
             if not arguments.json:
                 _show(tenant_id, checked[-1])
-    missing = wanted - {check.scope_id for check in checked}
+    missing = wanted - {check.trust.scope_id for check in checked}
     if missing:
         raise Misused(f"no such scope: {', '.join(sorted(missing))}")
-    whole = all(not check.findings for check in checked)
+    whole = all(not check.problems for check in checked)
     if arguments.json:
-        print(json.dumps({"ok": whole, "scopes": [_document(check) for check in checked]}, indent=2))
+        print(json.dumps({"ok": whole, "scopes": [check.document() for check in checked]}, indent=2))
     else:
-        entries = sum(check.entries for check in checked)
+        entries = sum(check.trust.last_seq for check in checked)
         verdict = "all as it was committed" if whole else "NOT as it was committed"
         print(f"{len(checked)} scopes, {entries} entries: {verdict}")
     return OK if whole else FAILED
@@ -120,31 +105,18 @@ async def _scopes(
             after = rows[-1]["scope_id"]
 
 
-async def check_scope(connection: "asyncpg.Connection[asyncpg.Record]", scope_id: str, scope_key: int) -> ScopeCheck:
-    """The whole check of one scope, of one snapshot."""
-    async with scoped(connection, [scope_key], read_only=True):
-        head = await connection.fetchrow(HEAD_SQL, scope_key)
-        if head is None:
-            raise Misused(f"{scope_id} is not visible to this login: use the one of an administrator")
-        check = ScopeCheck(scope_id, head["ledger_id"])
-        async for row in connection.cursor(ENTRIES_SQL, scope_key, prefetch=_PAGE):
-            check.entry(row)
-        check.finish(head["last_seq"], head["last_hash"], await connection.fetchval(STRAY_SQL, scope_key))
-    return check
+async def check_scope(connection: "asyncpg.Connection[asyncpg.Record]", scope_id: str, scope_key: int) -> Chain:
+    """The whole check of one scope, up to its head of now; no snapshot is held, so that it hinders no upkeep."""
+    async with scoped(connection, [scope_key]):
+        try:
+            return await walk.verify(connection, scope_key)
+        except ScopeNotFound:
+            raise Misused(f"{scope_id} is not visible to this login: use the one of an administrator") from None
 
 
-def _document(check: ScopeCheck) -> dict[str, object]:
-    return {
-        "scope_id": check.scope_id,
-        "entries": check.entries,
-        "versions": check.versions,
-        "erased_versions": check.erased,
-        "findings": [asdict(finding) for finding in check.findings],
-    }
-
-
-def _show(tenant_id: str, check: ScopeCheck) -> None:
-    mark = "ok    " if not check.findings else "BROKEN"
-    print(f"{mark} {tenant_id}  {check.scope_id}  {check.entries} entries, {check.versions} versions")
-    for finding in check.findings:
-        print(f"       entry {finding.sequence}: {finding.what}")
+def _show(tenant_id: str, check: Chain) -> None:
+    mark = "ok    " if not check.problems else "BROKEN"
+    scope_id = check.trust.scope_id
+    print(f"{mark} {tenant_id}  {scope_id}  {check.trust.last_seq} entries, {check.versions} versions")
+    for problem in check.problems:
+        print(f"       {scope_id}, entry {problem.sequence}: {problem.kind}: {problem.detail}")

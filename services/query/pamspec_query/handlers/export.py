@@ -29,11 +29,11 @@ from pamspec_common.transfer import (
     manifest_line,
     raw_or_unset,
 )
+from pamspec_common.verification.pages import erasures
+from pamspec_common.verification.rules import ErasedVersion, explained_at
 from pamspec_query.documents import Export
 from pamspec_query.handlers.context import Context, refuse_grant
-from pamspec_query.model.chain import ErasedVersion, explained_at
 from pamspec_query.model.positions import headers
-from pamspec_query.queries.chain import erasures
 from pamspec_query.queries.export import EntryRow, ScopeRow, export_page, export_scope
 from pamspec_query.queries.heads import now, scope_head
 
