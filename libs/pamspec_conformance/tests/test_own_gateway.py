@@ -13,9 +13,6 @@ KNOWN: Mapping[str, str] = {
     "core.tool_invocations_have_their_form": "content is not validated yet",
     "core.tool_results_have_their_form": "content is not validated yet",
     "core.working_memory_has_its_form": "content is not validated yet",
-    "structured_query.queries_at_a_snapshot_repeat": "snapshots can be sealed and not yet read",
-    "evaluation.a_snapshot_never_changes": "snapshots can be sealed and not yet read",
-    "evaluation.membership_is_what_was_included": "snapshots can be sealed and not yet read",
     "evaluation.the_clock_of_a_run_is_deterministic": "runs have no clock yet",
     "evaluation.an_evaluation_stays_in_its_scope": "runs have no bounds yet",
 }

@@ -131,6 +131,7 @@ class Scope:
             "committed_at": self.now,
             "created_by": who["actor_id"] if before is None else before.span["created_by"],
             "content": None if body is None else _projection(body),
+            **{name: document.get(name) for name in EDGE_COLUMNS},
         }
         version_id, stored = str(document["version_id"]), dumps(document)
         made = Version(object_id, version_id, version_seq, self.last_seq + 1, span, stored, salt, body, half)
@@ -270,10 +271,12 @@ class Scope:
         return tuple(values[name] for name in SPAN_COLUMNS)
 
 
+EDGE_COLUMNS = ("source_object_id", "target_object_id", "target_scope_id", "directionality")
 SPAN_COLUMNS = [
     *("scope_key", "from_seq", "to_seq", "object_id", "kind", "version_seq", "version_id", "object_type", "schema_id"),
     *("lifecycle_state", "availability_state", "retention_state", "validation_state", "actor_id", "provenance_id"),
     *("observed_at", "asserted_at", "valid_from", "valid_until", "committed_at", "created_by", "content"),
+    *EDGE_COLUMNS,
 ]
 _ID = {"o": "object_id", "r": "relationship_id", "d": "delegation_id"}
 _EDGE = {"source_object_id": "obj:source", "target_object_id": "obj:target", "directionality": "directed"}

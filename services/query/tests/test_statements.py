@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import re
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
@@ -19,14 +20,15 @@ from pamspec_cli.servers.databases import Database
 from pamspec_common.verification import pages
 from pamspec_query.documents import Query, decode
 from pamspec_query.model.plan import Plan, plan
-from pamspec_query.queries import export, heads, history
+from pamspec_query.model.snapshots import Snapshot
+from pamspec_query.queries import export, heads, history, snapshots
 from pamspec_query.queries.search import At, hint_statement, page_statement
 from services.query.tests.door import Conn
 from services.query.tests.seeds import START, Scope
 
 CONSTANTS = {
     f"{module.__name__.rpartition('.')[2]}.{name}": getattr(module, name)
-    for module in (heads, history, pages, export)
+    for module in (heads, history, pages, export, snapshots)
     for name in vars(module)
     if name.endswith("_SQL")
 }
@@ -173,6 +175,26 @@ async def test_pages_come_from_an_index(big_reader: Conn, big: Scope, query: dic
         assert found.touched < 1_500, (at, found.touched)
 
 
+async def test_a_snapshot_of_a_few_members_looks_at_them_alone(big_reader: Conn, big: Scope) -> None:
+    """However large the scope is, and however much was written since."""
+    for position in (big.last_seq, 15_000):
+        snapshot = Snapshot(position, 1, ["obj:40", "obj:77", "obj:nowhere"], {})
+        async with big_reader.transaction():
+            await big_reader.execute(f"SET LOCAL pamspec.scope_keys = '{{{big.key}}}'")
+            pinned = await snapshots.versions(big_reader, big.key, snapshot)
+        assert pinned is not None
+        assert len(pinned) == 2
+        wanted = replace(planned({"trust": "all"}), pinned=pinned)
+        statement = page_statement(big.key, wanted, At(position, position == big.last_seq, None), 8_000_000)
+        found = await explain(big_reader, big, statement.sql, statement.arguments)
+        assert not found.sequential
+        assert found.touched <= 6
+        arguments = [big.key, snapshot.members, position]
+        found = await explain(big_reader, big, snapshots.MEMBER_VERSIONS_SQL, arguments)
+        assert not found.sequential
+        assert found.touched <= 12, found.touched
+
+
 async def test_the_hint_looks_at_a_window(big_reader: Conn, big: Scope) -> None:
     wanted = planned({"where": {"field": "content:/none", "op": "exists", "value": True}})
     statement = hint_statement(big.key, wanted, At(big.last_seq, True, None), 1000)
@@ -184,11 +206,12 @@ async def test_reads_and_history_come_from_an_index(big_reader: Conn, big: Scope
     async with big_reader.transaction():
         await big_reader.execute(f"SET LOCAL pamspec.scope_keys = '{{{big.key}}}'")
         version = big.versions[100]
+        unused = [*[None] * 4, ["x"], 51, 1 << 20, None]
         for sql, arguments, most in (
-            (heads.VERSION_SQL, [big.key, version.version_id, version.object_id, b"o"], 3),
+            (heads.VERSION_SQL, [big.key, version.version_id, version.object_id, b"o", big.last_seq], 3),
             (heads.VERSION_AS_OF_SQL, [big.key, "obj:40", b"o", 20_000, None], 5),
-            (history.EVENTS_OF_SUBJECT_SQL, [big.key, 0, big.last_seq, *[None] * 4, ["x"], 51, 1 << 20, "obj:40"], 6),
-            (history.EVENTS_OF_SCOPE_SQL, [big.key, 9_000, big.last_seq, *[None] * 4, ["x"], 51, 1 << 20], 153),
+            (history.EVENTS_OF_SUBJECT_SQL, [big.key, 0, big.last_seq, *unused, "obj:40"], 6),
+            (history.EVENTS_OF_SCOPE_SQL, [big.key, 9_000, big.last_seq, *unused], 153),
         ):
             text = await big_reader.fetchval(f"EXPLAIN (ANALYZE, FORMAT JSON) {sql}", *arguments)
             found = Explained(orjson.loads(text)[0])

@@ -5,84 +5,18 @@ from __future__ import annotations
 import asyncio
 import os
 import time
-from collections.abc import AsyncIterator, Iterator
-from pathlib import Path
+from collections.abc import Iterator
 from typing import Any
 
 import asyncpg
 import orjson
 import pytest
-import pytest_asyncio
 
 from pamspec_cli.servers.databases import Database
-from pamspec_cli.servers.nats import AgentUser, EmbeddedNats, NatsAddress
-from pamspec_common.calls import Answer, Call
-from pamspec_common.internal import answer
-from pamspec_common.principal import Principal, TokenSigner
-from pamspec_common.service import Service
-from pamspec_write.app import build as build_write
-from pamspec_write.settings import Settings as WriteSettings
-from services.query.tests.door import KEY, Conn, Door
-from services.query.tests.seeds import TENANT
+from services.query.tests.door import Door
+from services.query.tests.writing import PROVENANCE, SCOPE, Writer
 
-PROVENANCE = {"activity": "test", "source_ref": "mail:1"}
-SCOPE = "workspace:a"
 ALL: dict[str, Any] = {"kind": "structured", "trust": "all"}
-
-
-class Writer:
-    """The write service, as the same agent that reads."""
-
-    def __init__(self, service: Service) -> None:
-        self.service = service
-        self._token = TokenSigner("k1", KEY).sign(Principal(TENANT, "agent:reader", "agent"))
-
-    async def call(self, operation: str, **document: Any) -> Answer:
-        body = orjson.dumps({"scope_id": SCOPE, **document})
-        found = await answer(self.service.operations, Call(operation, self._token, body))
-        assert found.status < 300, found.body
-        return found
-
-    async def ok(self, operation: str, **document: Any) -> Any:
-        return orjson.loads((await self.call(operation, **document)).body)
-
-    async def create(self, content: Any, **more: Any) -> Any:
-        given = {"object_type": "claim", "canonical_content": content, "provenance": PROVENANCE, **more}
-        return await self.ok("create", **given)
-
-    async def change(self, operation: str, of: Any, **more: Any) -> Any:
-        return await self.ok(operation, object_id=of["object_id"], expected_version_id=of["version_id"], **more)
-
-
-@pytest_asyncio.fixture(scope="session", loop_scope="session")
-async def write_nats(server_directory: Path) -> AsyncIterator[NatsAddress]:
-    """A bus for the wake-ups of the write service."""
-    server = EmbeddedNats(
-        server_directory / "query-nats",
-        agent=AgentUser.of_principal("querytests000000000000000a"),
-        max_file_bytes=2**30,
-    )
-    yield await server.start()
-    await server.stop()
-
-
-@pytest_asyncio.fixture
-async def writer(database: Database, write_nats: NatsAddress, seeding: Conn) -> AsyncIterator[Writer]:
-    """A running write service with the scope of the test."""
-    await seeding.execute("INSERT INTO core.tenant (tenant_id) VALUES ($1)", TENANT)
-    settings: dict[str, Any] = {
-        "database_url": database.role("write"),
-        "nats_url": write_nats.url,
-        "nats_nkey_seed": write_nats.service_seed,
-        "token_keys": {"k1": KEY},
-        "drain_s": 2.0,
-    }
-    service = build_write(WriteSettings(**settings))
-    await service.start()
-    found = Writer(service)
-    await found.ok("create_scope")
-    yield found
-    await service.stop()
 
 
 async def test_what_was_written_is_read(writer: Writer, door: Door) -> None:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from pamspec_common.calls import Answer
 from pamspec_common.envelope import envelope_bytes, note
-from pamspec_common.errors import InvalidRequest, ObjectNotFound, SnapshotNotFound
+from pamspec_common.errors import InvalidRequest, ObjectNotFound
 from pamspec_common.events import PARTY_TYPES
 from pamspec_common.strict_json import dumps, loads
 from pamspec_query.documents import InspectHistory
@@ -12,6 +14,7 @@ from pamspec_query.handlers.context import Context, check_cursor, refuse_grant
 from pamspec_query.model.cursors import Cursor
 from pamspec_query.model.plan import DEFAULT_LIMIT
 from pamspec_query.model.positions import check_reached, headers
+from pamspec_query.queries import snapshots
 from pamspec_query.queries.heads import object_exists
 from pamspec_query.queries.history import Entry, Wanted, entries
 
@@ -22,21 +25,24 @@ async def inspect_history(context: Context, request: InspectHistory) -> Answer:
     The first page fixes the end: later pages go no further, whatever is written meanwhile.
     """
     subject_id, kind = _subject(request)
-    if request.snapshot_id is not None:
-        raise SnapshotNotFound
     limit = DEFAULT_LIMIT if request.pagination is None else request.pagination.limit
     text = None if request.pagination is None else request.pagination.cursor
     cursor = None if text is None else context.read_cursor(text)
     async with context.moment(request, ["event_classes"]) as (conn, scope_key, head):
         check_reached(head, request.after_sequence or 0)
-        after, until = request.after_sequence or 0, head.last_seq
+        after, until, members = request.after_sequence or 0, head.last_seq, None
+        if request.snapshot_id is not None:
+            snapshot = await snapshots.snapshot(conn, scope_key, request.snapshot_id)
+            until, members = snapshot.position, snapshot.members
         if cursor is not None:
             check_cursor(cursor, head)
             after, until = _place(cursor)
-        if subject_id is not None and not await object_exists(conn, scope_key, subject_id, kind):
-            raise ObjectNotFound
+        if subject_id is not None:
+            held = members is None or subject_id in members
+            if not held or not await object_exists(conn, scope_key, subject_id, kind, until):
+                raise ObjectNotFound
         end = until if request.to_sequence is None else min(until, request.to_sequence)
-        wanted = _wanted(context, request, subject_id, after, end)
+        wanted = _wanted(context, request, subject_id, after, end, members)
         found, more = await entries(conn, scope_key, wanted, limit, context.store.settings.page_bytes)
     if kind == b"d" and not found and cursor is None:
         raise ObjectNotFound
@@ -52,12 +58,20 @@ def _place(cursor: Cursor) -> tuple[int, int]:
     return cursor.after[0], cursor.position
 
 
-def _wanted(context: Context, request: InspectHistory, subject_id: str | None, after: int, until: int) -> Wanted:
+def _wanted(
+    context: Context,
+    request: InspectHistory,
+    subject_id: str | None,
+    after: int,
+    until: int,
+    members: Sequence[str] | None,
+) -> Wanted:
     versions = request.version_range
     return Wanted(
         after=after,
         until=until,
         subject_id=subject_id,
+        subjects=None if subject_id is not None else members,
         event_classes=None if request.event_classes is None else sorted(set(request.event_classes)),
         first_version=None if versions is None else versions.from_sequence,
         last_version=None if versions is None else versions.to_sequence,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from pamspec_common.calls import Answer
 from pamspec_common.envelope import envelope_bytes, project
 from pamspec_common.errors import InvalidRequest
@@ -14,6 +16,7 @@ from pamspec_query.model.cursors import Cursor
 from pamspec_query.model.plan import Plan, plan
 from pamspec_query.model.positions import Head, check_reached, headers
 from pamspec_query.model.states import HINT
+from pamspec_query.queries import snapshots
 from pamspec_query.queries.heads import position_at
 from pamspec_query.queries.search import At, Item, fetch_page, matches_without_default
 
@@ -28,6 +31,10 @@ async def query(context: Context, request: Query) -> Answer:
     text = None if request.pagination is None else request.pagination.cursor
     cursor = None if text is None else context.read_cursor(text)
     async with context.moment(request, wanted.narrowing()) as (conn, scope_key, head):
+        if request.snapshot_id is not None:
+            snapshot = await snapshots.snapshot(conn, scope_key, request.snapshot_id)
+            pinned = await snapshots.versions(conn, scope_key, snapshot)
+            wanted = replace(wanted, ledger_sequence=snapshot.position, pinned=pinned)
         at = await _where(conn, scope_key, head, wanted, cursor)
         page = await fetch_page(conn, scope_key, wanted, at, context.store.settings.page_bytes)
         hidden = not page.items and cursor is None and wanted.states.defaulted

@@ -12,14 +12,14 @@ from pamspec_common.errors import (
     ObjectNotFound,
     ObjectRedacted,
     PamspecError,
-    SnapshotNotFound,
 )
 from pamspec_common.strict_json import dumps
 from pamspec_query.documents import Read
 from pamspec_query.handlers.context import Context, refuse_grant
 from pamspec_query.model.plan import check_as_of, check_fields
 from pamspec_query.model.positions import Head, check_epoch, check_reached, etag, headers
-from pamspec_query.queries import heads
+from pamspec_query.model.snapshots import check_position
+from pamspec_query.queries import heads, snapshots
 from pamspec_query.queries.heads import HeadRow, Stored
 
 
@@ -31,9 +31,8 @@ async def read(context: Context, request: Read) -> Answer:
     """
     subject_id, kind = _subject(request)
     check_fields(request.fields)
-    if request.snapshot_id is not None:
-        raise SnapshotNotFound
-    if request.version_id is not None or request.as_of is not None:
+    check_position(request.snapshot_id, request.as_of)
+    if request.version_id is not None or request.as_of is not None or request.snapshot_id is not None:
         return await _read_past(context, request, subject_id, kind)
     scope_key = await context.scope_key(request.scope_id)
     head, row = await _head(context, scope_key, subject_id)
@@ -62,13 +61,18 @@ async def _read_past(context: Context, request: Read, subject_id: str, kind: byt
     as_of = check_as_of(request.as_of)
     async with context.moment(request) as (conn, scope_key, head):
         position = head.last_seq
-        if as_of.ledger_sequence is not None:
+        if request.snapshot_id is not None:
+            snapshot = await snapshots.snapshot(conn, scope_key, request.snapshot_id)
+            if not snapshot.holds(subject_id):
+                raise ObjectNotFound
+            position = snapshot.position
+        elif as_of.ledger_sequence is not None:
             check_reached(head, as_of.ledger_sequence)
             position = as_of.ledger_sequence
         elif as_of.recorded_at is not None:
             position = await heads.position_at(conn, scope_key, as_of.recorded_at, head.last_seq)
         if request.version_id is not None:
-            found = await heads.version(conn, scope_key, subject_id, kind, request.version_id)
+            found = await heads.version(conn, scope_key, subject_id, kind, request.version_id, position)
         else:
             found = await heads.version_as_of(conn, scope_key, subject_id, kind, position, as_of.valid_at)
     if found is None:

@@ -14,10 +14,11 @@ from typing import Any
 from msgspec import UNSET
 
 from pamspec_common.documents import MAX_SEQUENCE
-from pamspec_common.errors import EmbeddingSpaceMismatch, InvalidRequest, NotOffered, PamspecError, SnapshotNotFound
+from pamspec_common.errors import EmbeddingSpaceMismatch, InvalidRequest, NotOffered, PamspecError
 from pamspec_query.documents import AsOf, Expression, Filters, Query, Range
 from pamspec_query.model import where as tree
 from pamspec_query.model.ordering import OrderKey, order
+from pamspec_query.model.snapshots import check_position
 from pamspec_query.model.states import States, states
 
 DEFAULT_LIMIT = 50
@@ -50,6 +51,8 @@ class Plan:
     order: tuple[OrderKey, ...]
     limit: int
     fields: list[str] | None
+    pinned: Sequence[int] | None = None
+    """The ledger sequences of the only versions that may be shown; None where all may."""
 
     def narrowing(self) -> list[str]:
         """The fields by which the request can be narrowed when it scans too much."""
@@ -62,8 +65,7 @@ def plan(request: Query) -> Plan:
     """The plan of a request; what is wrong, unknown or not offered is an error that says so."""
     expression = request.query
     _refuse_ranked(request, expression)
-    if request.snapshot_id is not None:
-        raise SnapshotNotFound
+    check_position(request.snapshot_id, expression.as_of)
     if request.traverse is not None:
         raise not_offered("traverse", "Traversal of relationships")
     filters = expression.filters or Filters()

@@ -35,7 +35,7 @@ SELECT v.metadata, p.content, p.private, s.availability_state AS head_availabili
 FROM core.version v
 JOIN core.version_private p ON p.scope_key = v.scope_key AND p.ledger_seq = v.ledger_seq
 JOIN core.version_span s ON s.scope_key = v.scope_key AND s.object_id = v.object_id AND s.to_seq = 9223372036854775807
-WHERE v.scope_key = $1 AND v.version_id = $2 AND v.object_id = $3 AND v.kind = $4
+WHERE v.scope_key = $1 AND v.version_id = $2 AND v.object_id = $3 AND v.kind = $4 AND v.ledger_seq <= $5
 """
 
 VERSION_AS_OF_SQL = """
@@ -51,7 +51,9 @@ ORDER BY v.version_seq DESC LIMIT 1
 """
 
 OBJECT_EXISTS_SQL = """
-SELECT EXISTS (SELECT FROM core.version WHERE scope_key = $1 AND object_id = $2 AND kind = $3)
+SELECT EXISTS (
+  SELECT FROM core.version
+  WHERE scope_key = $1 AND object_id = $2 AND kind = $3 AND version_seq = 1 AND ledger_seq <= $4)
 """
 
 
@@ -123,10 +125,10 @@ async def position_at(conn: Connection, scope_key: int, instant: datetime, last_
 
 
 async def version(
-    conn: Connection, scope_key: int, object_id: str, kind: bytes, version_id: str
+    conn: Connection, scope_key: int, object_id: str, kind: bytes, version_id: str, position: int
 ) -> tuple[Stored, str] | None:
-    """A version by its id, and the availability of its object now."""
-    row = await conn.fetchrow(VERSION_SQL, scope_key, version_id, object_id, kind)
+    """A version by its id that was there at a position, and the availability of its object now."""
+    row = await conn.fetchrow(VERSION_SQL, scope_key, version_id, object_id, kind, position)
     return None if row is None else (_whole(row), row["head_availability"])
 
 
@@ -138,9 +140,9 @@ async def version_as_of(
     return None if row is None else (_whole(row), row["head_availability"])
 
 
-async def object_exists(conn: Connection, scope_key: int, object_id: str, kind: bytes) -> bool:
-    """Whether an object, relationship or delegation was ever made in a scope."""
-    return bool(await conn.fetchval(OBJECT_EXISTS_SQL, scope_key, object_id, kind))
+async def object_exists(conn: Connection, scope_key: int, object_id: str, kind: bytes, position: int) -> bool:
+    """Whether an object, relationship or delegation was made in a scope, up to a position."""
+    return bool(await conn.fetchval(OBJECT_EXISTS_SQL, scope_key, object_id, kind, position))
 
 
 def _head(row: asyncpg.Record) -> Head:

@@ -21,6 +21,7 @@ WITH page AS MATERIALIZED (
     AND p.ledger_seq > $2 AND p.ledger_seq <= $3
   WHERE l.scope_key = $1 AND l.sequence > $2 AND l.sequence <= $3
     AND ($4::text[] IS NULL OR l.event_type = ANY ($4))
+    AND ($11::text[] IS NULL OR l.subject_id = ANY ($11))
     AND ($5::bigint IS NULL OR v.version_seq >= $5) AND ($6::bigint IS NULL OR v.version_seq <= $6)
     AND ($7::text[] IS NULL OR NOT l.event_type = ANY ($8) OR CASE WHEN l.event_type = ANY ($8) THEN
       (SELECT e #>> '{actor,actor_id}' = ANY ($7) OR e #>> '{payload,granting_actor_id}' = ANY ($7)
@@ -37,7 +38,7 @@ EVENTS_END: LiteralString = """
 SELECT sequence, event, metadata, content, private, found FROM weighed WHERE n = 1 OR bytes <= $10 ORDER BY n
 """
 EVENTS_OF_SCOPE_SQL: LiteralString = EVENTS_START + EVENTS_END
-EVENTS_OF_SUBJECT_SQL: LiteralString = EVENTS_START + "AND l.subject_id = $11" + EVENTS_END
+EVENTS_OF_SUBJECT_SQL: LiteralString = EVENTS_START + "AND l.subject_id = $12" + EVENTS_END
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +57,8 @@ class Wanted:
     after: int
     until: int
     subject_id: str | None
+    subjects: Sequence[str] | None
+    """Whose entries alone are shown; None shows those of the whole scope."""
     event_classes: Sequence[str] | None
     first_version: int | None
     last_version: int | None
@@ -79,6 +82,7 @@ async def entries(
         wanted.restricted,
         limit + 1,
         max_bytes,
+        wanted.subjects,
     ]
     if wanted.subject_id is None:
         rows = await conn.fetch(EVENTS_OF_SCOPE_SQL, *arguments)

@@ -17,7 +17,6 @@ from pamspec_common.postgres import Connection
 from pamspec_query.model.fields import STATE_COLUMNS
 from pamspec_query.model.ordering import OrderKey
 from pamspec_query.model.plan import Plan, Span
-from pamspec_query.model.states import States
 from pamspec_query.queries.heads import Stored
 from pamspec_query.queries.predicates import Arguments, Cast, all_of, compile_tree
 
@@ -53,6 +52,8 @@ _KEY_NAMES: tuple[LiteralString, ...] = (
     "k0", "k1", "k2", "k3", "k4", "k5", "k6", "k7", "k8", "k9", "k10", "k11", "k12", "k13", "k14", "k15", "k16", "k17",
 )  # fmt: skip
 HEAD: LiteralString = "s.to_seq = 9223372036854775807"
+_NOT_ERASED: LiteralString = """EXISTS (SELECT FROM core.version_private e WHERE e.scope_key = s.scope_key
+    AND e.ledger_seq = s.from_seq AND e.private IS NOT NULL)"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,7 +131,7 @@ def page_statement(scope_key: int, plan: Plan, at: At, max_bytes: int) -> Statem
     tail: LiteralString = " ORDER BY " + _order(plan.order) + ", s.object_id LIMIT " + limit
     branches = [
         "SELECT " + columns + " FROM core.version_span s WHERE " + all_of([*matching, *where]) + tail
-        for where in _branches(plan.states, at, arguments)
+        for where in _branches(plan, at, arguments)
     ]
     page = branches[0] if len(branches) == 1 else _united(branches, plan.order, limit)
     return Statement(_hydrated(page, plan, scope, arguments.add(max_bytes, "bigint")), arguments.values)
@@ -140,8 +141,11 @@ def hint_statement(scope_key: int, plan: Plan, at: At, window: int) -> Statement
     """The statement of the hint, bounded by its window."""
     arguments = Arguments()
     scope = arguments.add(scope_key, "bigint")
-    if at.is_head:
-        current: LiteralString = HEAD
+    current: LiteralString
+    if plan.pinned is not None:
+        current = _pinned(plan.pinned, arguments)
+    elif at.is_head:
+        current = HEAD
     else:
         position = arguments.add(at.position, "bigint")
         current = "s.from_seq <= " + position + " AND s.to_seq > " + position
@@ -153,18 +157,19 @@ def hint_statement(scope_key: int, plan: Plan, at: At, window: int) -> Statement
     return Statement("SELECT EXISTS (SELECT FROM (" + newest + ") s WHERE " + filters + ")", arguments.values)
 
 
-def _branches(states: States, at: At, arguments: Arguments) -> list[list[LiteralString]]:
+def _branches(plan: Plan, at: At, arguments: Arguments) -> list[list[LiteralString]]:
+    whole: list[LiteralString] = [] if plan.states.shows_erased else [_NOT_ERASED]
+    if plan.pinned is not None:
+        return [[_pinned(plan.pinned, arguments), *whole]]
     if at.is_head:
         return [[HEAD]]
     position = arguments.add(at.position, "bigint")
     before: LiteralString = "s.from_seq <= " + position
-    ended: list[LiteralString] = [before, "s.to_seq > " + position, "s.to_seq < 9223372036854775807"]
-    if not states.shows_erased:
-        ended.append(
-            """EXISTS (SELECT FROM core.version_private e WHERE e.scope_key = s.scope_key
-            AND e.ledger_seq = s.from_seq AND e.private IS NOT NULL)"""
-        )
-    return [[HEAD, before], ended]
+    return [[HEAD, before], [before, "s.to_seq > " + position, "s.to_seq < 9223372036854775807", *whole]]
+
+
+def _pinned(sequences: Sequence[int], arguments: Arguments) -> LiteralString:
+    return "s.from_seq = ANY (" + arguments.add(list(sequences), "bigint[]") + ")"
 
 
 def _united(branches: list[LiteralString], keys: Sequence[OrderKey], limit: LiteralString) -> LiteralString:

@@ -1,0 +1,34 @@
+"""A sealed snapshot as the reads see it: a position, and which objects and relationships belong (PAMSPEC P164)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from pamspec_common.errors import InvalidRequest
+from pamspec_query.documents import AsOf
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """A sealed snapshot of a scope."""
+
+    position: int
+    ledger_epoch: int
+    members: Sequence[str] | None
+    """The ids that belong, sorted; None where all of the scope does."""
+    descriptor: dict[str, Any]
+
+    def holds(self, object_id: str) -> bool:
+        """Whether an object or relationship belongs, if it was there at the position."""
+        return self.members is None or object_id in self.members
+
+
+def check_position(snapshot_id: str | None, as_of: AsOf | None) -> None:
+    """Raise InvalidRequest where a snapshot, which is a position, stands beside another one."""
+    if snapshot_id is not None and as_of is not None and (as_of.ledger_sequence, as_of.recorded_at) != (None, None):
+        raise InvalidRequest(
+            "A snapshot is a position of its own; leave as_of.ledger_sequence and as_of.recorded_at out.",
+            details={"field": "as_of"},
+        )

@@ -1,0 +1,59 @@
+"""Sealed snapshots, each held against the ledger that it was sealed on."""
+
+from __future__ import annotations
+
+import asyncpg
+import orjson
+
+from pamspec_common import snapshots
+from pamspec_common.errors import SnapshotNotFound
+from pamspec_common.ledger import genesis
+from pamspec_common.postgres import Connection
+from pamspec_query.model.snapshots import Snapshot
+
+SNAPSHOT_SQL = """
+SELECT p.document, p.ledger_epoch, p.watermark, l.entry_hash, s.ledger_id
+FROM core.snapshot p JOIN core.scope s USING (scope_key)
+LEFT JOIN core.ledger l ON l.scope_key = p.scope_key AND l.sequence = p.watermark
+WHERE p.scope_key = $1 AND p.snapshot_id = $2
+"""
+
+# Each object's newest version up to the position, found from its own end: what others did since costs nothing.
+MEMBER_VERSIONS_SQL = """
+SELECT v.ledger_seq FROM unnest($2::text[]) AS k (object_id)
+CROSS JOIN LATERAL (
+  SELECT v.ledger_seq FROM core.version v
+  WHERE v.object_id = k.object_id AND v.scope_key = $1 AND v.ledger_seq <= $3 AND v.kind IN ('o', 'r')
+  ORDER BY v.version_seq DESC LIMIT 1) v
+"""
+
+
+async def snapshot(conn: Connection, scope_key: int, snapshot_id: str) -> Snapshot:
+    """A snapshot of the scope.
+
+    SnapshotNotFound for one that is missing or of another scope, alike; and for one whose ledger is not the one any
+    more that it was sealed on: it is never answered from another state.
+    """
+    row = await conn.fetchrow(SNAPSHOT_SQL, scope_key, snapshot_id)
+    if row is None:
+        raise SnapshotNotFound
+    found = _snapshot(row)
+    at = genesis(row["ledger_id"]) if found.position == 0 else row["entry_hash"]
+    if at is None or not snapshots.holds(found.descriptor, at):
+        raise SnapshotNotFound(
+            "The ledger no longer holds what this snapshot was sealed on; seal another one.",
+            details={"reason": "ledger_differs"},
+        )
+    return found
+
+
+async def versions(conn: Connection, scope_key: int, of: Snapshot) -> list[int] | None:
+    """The ledger sequences of the versions that a snapshot's members had; None for a snapshot of the whole scope."""
+    if of.members is None:
+        return None
+    return [row["ledger_seq"] for row in await conn.fetch(MEMBER_VERSIONS_SQL, scope_key, of.members, of.position)]
+
+
+def _snapshot(row: asyncpg.Record) -> Snapshot:
+    descriptor = orjson.loads(row["document"])
+    return Snapshot(row["watermark"], row["ledger_epoch"], descriptor.get("included_object_ids"), descriptor)
