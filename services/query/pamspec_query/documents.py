@@ -166,6 +166,7 @@ class Query(Scoped, kw_only=True):
     traverse: dict[str, Any] | None = None
     fields: Fields | None = None
     exact: bool = False
+    count: Literal["bounded", "exact"] | None = None
 
 
 class VersionRange(msgspec.Struct, forbid_unknown_fields=True):

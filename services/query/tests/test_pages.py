@@ -21,7 +21,7 @@ async def test_ordering(seeding: Conn, door: Door) -> None:
     await scope.flush(seeding)
     by = [{"field": "observed_at"}]
     expected = {
-        ("asc",): ["c", "d", "a", "e", "b"],
+        ("asc",): ["c", "a", "d", "b", "e"],
         ("desc",): ["d", "a", "c", "e", "b"],
     }
     for (direction,), order in expected.items():
@@ -32,6 +32,8 @@ async def test_ordering(seeding: Conn, door: Door) -> None:
     tie = {"by": [{"field": "object_type", "direction": "desc"}, {"field": "observed_at"}], "tie_break": ["object_id"]}
     for limit in (1, 2, 5):
         assert flat(await walk(door, limit, query={"kind": "structured"}, ordering=tie)) == ["c", "d", "e", "a", "b"]
+    walked = flat(await walk(door, 2, query={"kind": "structured"}, ordering={"by": [{"field": "committed_at"}]}))
+    assert walked == ["a", "b", "c", "d", "e"], "what is equal follows the direction of the last field"
     vector = {"tie_break": ["sequence", "object_id", "version_id"]}
     assert await names(door, ordering=vector) == ["e", "d", "c", "b", "a"]
     refused: list[Any] = [

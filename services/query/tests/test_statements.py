@@ -22,7 +22,8 @@ from pamspec_query.documents import Query, decode
 from pamspec_query.model.plan import Plan, plan
 from pamspec_query.model.snapshots import Snapshot
 from pamspec_query.queries import export, heads, history, snapshots
-from pamspec_query.queries.search import At, hint_statement, page_statement
+from pamspec_query.queries.statements import At, hint_statement, page_statement
+from services.query.tests.asking import eq
 from services.query.tests.door import Conn
 from services.query.tests.seeds import START, Scope
 
@@ -125,6 +126,9 @@ async def large(template_database: TemplateDatabase) -> AsyncIterator[tuple[Data
         )  # fmt: skip
     for index in range(6_000):
         scope.put("obj:counter", index, validation_state="unverified")
+    for index in range(2_000):
+        joined = {"source_object_id": f"obj:{index}", "target_object_id": f"obj:{index * 7}"}
+        scope.put(f"rel:{index}", None, kind="r", object_type="supports", metadata=joined)
     await other.flush(conn)
     await scope.flush(conn)
     await conn.execute("ANALYZE core.version, core.version_private, core.version_span, core.ledger")
@@ -147,21 +151,27 @@ async def big_reader(large: tuple[Database, Scope]) -> AsyncIterator[Conn]:
     await conn.close()
 
 
-NEWEST: list[tuple[str, dict[str, Any], str]] = [
-    ("default states", {}, "version_span_head_state"),
-    ("everything", {"trust": "all"}, "version_span_head_order"),
-    ("an agent's own notes", {"trust": "working"}, "version_span_head_order"),
-    ("one type", {"trust": "all", "filters": {"object_type": ["claim"]}}, "version_span_head_type"),
-    ("a rare state", {"trust": "all", "filters": {"lifecycle_state": ["archived"]}}, "version_span_head_state"),
+PLAIN: list[tuple[str, dict[str, Any], str]] = [
+    ("one id", {"trust": "all", "where": eq("object_id", "obj:77")}, "version_span_head"),
+    ("one provenance", {"trust": "all", "filters": {"provenance_id": ["prov:77"]}}, "version_span_head_provenance"),
+    ("one version", {"trust": "all", "where": eq("version_id", "ver:77")}, "version_id_unique"),
+    ("one source", {"trust": "all", "where": eq("source_object_id", "obj:77")}, "version_span_source"),
+    ("one target", {"trust": "all", "where": eq("target_object_id", "obj:77")}, "version_span_target"),
+    ("relationships", {"trust": "all", "filters": {"relationship_type": "any"}}, "version_span_head_relationships"),
     (
-        "one id",
-        {"trust": "all", "where": {"field": "object_id", "op": "eq", "value": "obj:77"}},
-        "version_span_head",
+        "observed then",
+        {
+            "kind": "temporal",
+            "trust": "all",
+            "temporal_basis": "observed_at",
+            "range": {"from": "2026-03-01T10:00:00Z", "to": "2026-03-01T10:01:00Z"},
+        },
+        "version_span_head_observed",
     ),
 ]
 
 
-@pytest.mark.parametrize(("query", "index"), [case[1:] for case in NEWEST], ids=[case[0] for case in NEWEST])
+@pytest.mark.parametrize(("query", "index"), [case[1:] for case in PLAIN], ids=[case[0] for case in PLAIN])
 async def test_pages_come_from_an_index(big_reader: Conn, big: Scope, query: dict[str, Any], index: str) -> None:
     """The first page and a later one touch about a page of rows, whatever the scope holds."""
     wanted = planned(query)
@@ -193,6 +203,17 @@ async def test_a_snapshot_of_a_few_members_looks_at_them_alone(big_reader: Conn,
         found = await explain(big_reader, big, snapshots.MEMBER_VERSIONS_SQL, arguments)
         assert not found.sequential
         assert found.touched <= 12, found.touched
+
+
+async def test_orders_by_a_time_come_from_its_index(big_reader: Conn, big: Scope) -> None:
+    for direction in ("asc", "desc"):
+        wanted = planned({"trust": "all"}, ordering={"by": [{"field": "observed_at", "direction": direction}]})
+        for after in (None, [START + timedelta(seconds=9_000), 9_001]):
+            at = At(big.last_seq, True, after)
+            statement = page_statement(big.key, wanted, at, 8_000_000, missing=False)
+            found = await explain(big_reader, big, statement.sql, statement.arguments)
+            assert "version_span_head_observed" in found.indexes, found.indexes
+            assert found.touched < 500, found.touched
 
 
 async def test_the_hint_looks_at_a_window(big_reader: Conn, big: Scope) -> None:

@@ -76,7 +76,8 @@ class Context:
         return self.cursors.write(cursor, self._bound())
 
     def _bound(self) -> bytes:
-        return binding(self.operation, self.principal.tenant_id, self.document)
+        who = (self.principal.tenant_id, self.principal.actor_id, self.actor_id)
+        return binding(self.operation, who, self.document)
 
 
 def check_cursor(cursor: Cursor, head: Head) -> None:

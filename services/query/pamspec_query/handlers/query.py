@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from datetime import datetime
 
 from pamspec_common.calls import Answer
 from pamspec_common.envelope import envelope_bytes, project
@@ -17,8 +18,9 @@ from pamspec_query.model.plan import Plan, plan
 from pamspec_query.model.positions import Head, check_reached, headers
 from pamspec_query.model.states import HINT
 from pamspec_query.queries import snapshots
-from pamspec_query.queries.heads import position_at
-from pamspec_query.queries.search import At, Item, fetch_page, matches_without_default
+from pamspec_query.queries.heads import position_at, positions_at
+from pamspec_query.queries.search import Count, Item, count, fetch_page, matches_without_default
+from pamspec_query.queries.statements import At
 
 
 async def query(context: Context, request: Query) -> Answer:
@@ -37,13 +39,24 @@ async def query(context: Context, request: Query) -> Answer:
             wanted = replace(wanted, ledger_sequence=snapshot.position, pinned=pinned)
         at = await _where(conn, scope_key, head, wanted, cursor)
         page = await fetch_page(conn, scope_key, wanted, at, context.store.settings.page_bytes)
+        counted = await _count(conn, scope_key, wanted, at, cursor)
         hidden = not page.items and cursor is None and wanted.states.defaulted
         hint = hidden and await _hint(context, conn, scope_key, wanted, at)
     next_cursor = None
     if page.more:
         after = ordering.written(wanted.order, page.items[-1].keys)
-        next_cursor = context.write_cursor(Cursor(head.ledger_epoch, at.position, after))
-    return Answer(200, _body(wanted, page.items, next_cursor, hint), headers(at.position, head.ledger_epoch))
+        carried = None if counted is None else (counted.value, counted.exact)
+        next_cursor = context.write_cursor(Cursor(head.ledger_epoch, at.position, after, carried))
+    return Answer(200, _body(wanted, page.items, next_cursor, hint, counted), headers(at.position, head.ledger_epoch))
+
+
+async def _count(conn: Connection, scope_key: int, wanted: Plan, at: At, cursor: Cursor | None) -> Count | None:
+    """The count of the first page, which its cursors carry on."""
+    if wanted.count is None:
+        return None
+    if cursor is not None and cursor.count is not None:
+        return Count(*cursor.count)
+    return await count(conn, scope_key, wanted, at, wanted.count == "exact")
 
 
 async def _hint(context: Context, conn: Connection, scope_key: int, wanted: Plan, at: At) -> bool:
@@ -59,17 +72,32 @@ async def _where(conn: Connection, scope_key: int, head: Head, wanted: Plan, cur
             after = ordering.read(wanted.order, cursor.after)
         except ValueError:
             raise InvalidRequest("The cursor does not fit the ordering; start again without a cursor.") from None
-        return At(cursor.position, cursor.position == head.last_seq, after)
+        return await _bounded(conn, scope_key, At(cursor.position, cursor.position == head.last_seq, after), wanted)
     position = head.last_seq
     if wanted.ledger_sequence is not None:
         check_reached(head, wanted.ledger_sequence)
         position = wanted.ledger_sequence
     elif wanted.recorded_at is not None:
         position = await position_at(conn, scope_key, wanted.recorded_at, head.last_seq)
-    return At(position, position == head.last_seq, None)
+    return await _bounded(conn, scope_key, At(position, position == head.last_seq, None), wanted)
 
 
-def _body(wanted: Plan, items: list[Item], next_cursor: str | None, hint: bool) -> bytes:
+async def _bounded(conn: Connection, scope_key: int, at: At, wanted: Plan) -> At:
+    """The same within the positions that the query's times and sequences allow."""
+    if not (wanted.bounds.after or wanted.bounds.until):
+        return at
+    times = wanted.bounds.times
+    known = dict(zip(times, await positions_at(conn, scope_key, times, at.position), strict=True)) if times else {}
+
+    def position(bound: datetime | int) -> int:
+        return bound if isinstance(bound, int) else known[bound]
+
+    low = max([0, *map(position, wanted.bounds.after)])
+    high = min([at.position, *map(position, wanted.bounds.until)])
+    return replace(at, low=low, high=high)
+
+
+def _body(wanted: Plan, items: list[Item], next_cursor: str | None, hint: bool, counted: Count | None) -> bytes:
     """The answer's bytes, members in the order of their names."""
     parts = []
     for item in items:
@@ -80,5 +108,6 @@ def _body(wanted: Plan, items: list[Item], next_cursor: str | None, hint: bool) 
             projection = project(stored.metadata, stored.content, stored.private, wanted.fields)
             shown = b'{"projection":' + projection + b"}"
         parts.append(shown)
+    number = b"" if counted is None else b'"count":' + dumps({"exact": counted.exact, "value": counted.value}) + b","
     told = b'"hint":' + dumps(HINT) + b"," if hint else b""
-    return b"{" + told + b'"items":[' + b",".join(parts) + b'],"next_cursor":' + dumps(next_cursor) + b"}"
+    return b"{" + number + told + b'"items":[' + b",".join(parts) + b'],"next_cursor":' + dumps(next_cursor) + b"}"

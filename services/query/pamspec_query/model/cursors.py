@@ -1,7 +1,7 @@
 """Cursors: where the next page starts, in a form that only this service can make.
 
 Invariant: a cursor is a pure function of what it holds (no nonce, no time), so that equal answers have equal bytes
-(S17); its HMAC covers the request it belongs to, the scope and the tenant, so that it opens no other page. It holds
+(S17); its HMAC covers the request it belongs to, the scope and the principal, so that it opens no other page. It holds
 the ledger epoch and the position that the first page read, to which every later page goes back.
 """
 
@@ -29,16 +29,18 @@ class Cursor(msgspec.Struct, array_like=True, frozen=True):
     epoch: int
     position: int
     after: list[Any]
+    count: tuple[int, bool] | None = None
+    """What the first page counted, where it was asked to."""
 
 
 _decoder = msgspec.msgpack.Decoder(Cursor)
 _encoder = msgspec.msgpack.Encoder()
 
 
-def binding(operation: str, tenant_id: str, document: Mapping[str, Any]) -> bytes:
-    """What a cursor belongs to: the operation, the tenant and the request but for its page and its name."""
+def binding(operation: str, principal: Sequence[str], document: Mapping[str, Any]) -> bytes:
+    """What a cursor belongs to: the operation, who asks and the request but for its page and its name."""
     shape = {name: value for name, value in document.items() if name not in _UNBOUND}
-    return hashlib.sha256(canonical([operation, tenant_id, shape])).digest()
+    return hashlib.sha256(canonical([operation, list(principal), shape])).digest()
 
 
 class Cursors:
@@ -55,7 +57,7 @@ class Cursors:
     def read(self, text: str, bound_to: bytes) -> Cursor:
         """The cursor of a text; InvalidRequest when it was made for another request or altered."""
         foreign = InvalidRequest(
-            "The cursor belongs to another request or scope, or was altered; start again without a cursor.",
+            "The cursor belongs to another request, scope or principal, or was altered; start again without a cursor.",
             details={"field": "pagination.cursor"},
         )
         try:

@@ -56,6 +56,10 @@ def _columns() -> list[Field]:
         Field("version_id", "text", "s.version_id", unique=True),
         Field("object_type", "text", "s.object_type", row="o"),
         Field("relationship_type", "text", "s.object_type", row="r"),
+        Field("source_object_id", "text", "s.source_object_id", nullable=True, row="r"),
+        Field("target_object_id", "text", "s.target_object_id", nullable=True, row="r"),
+        Field("target_scope_id", "text", "s.target_scope_id", nullable=True, row="r"),
+        Field("directionality", "text", "s.directionality", nullable=True, row="r"),
         Field("schema_id", "text", "s.schema_id", nullable=True),
         *(Field(name, "state", column, states=frozenset(STATES[name])) for name, column in STATE_COLUMNS.items()),
         Field("actor.actor_id", "text", "s.actor_id"),
@@ -87,8 +91,7 @@ FIELDS: Mapping[str, Field] = {
     field.name: field
     for field in [
         *_columns(),
-        *_stored("text", "metadata", "spec_version", "scope_id", "source_object_id", "target_object_id"),
-        *_stored("text", "metadata", "target_scope_id", "directionality"),
+        *_stored("text", "metadata", "spec_version", "scope_id"),
         *_stored("text", "metadata", "actor.actor_kind", "actor.on_behalf_of_actor_id", "actor.delegation_id"),
         *_stored("texts", "metadata", "relationship_refs"),
         *_stored("number", "private", "quality_signals.assessed_confidence", "quality_signals.contradiction_score"),

@@ -1,7 +1,7 @@
 """Ordering profiles: what an answer is sorted by, down to a key that no two items share.
 
-Invariant: every ordering ends in a unique key, by default the ledger sequence descending, so that equal keys never
-make pages skip or repeat (PAMSPEC P153). A missing value comes last in either direction.
+Invariant: every ordering ends in a unique key, by default the ledger sequence in the direction of the last field of
+`by`, so that equal keys never make pages skip or repeat (PAMSPEC P153). A missing value comes last in either direction.
 """
 
 from __future__ import annotations
@@ -39,9 +39,10 @@ def order(ordering: Ordering | None) -> tuple[OrderKey, ...]:
     ]
     if not wanted:
         wanted = [("ledger_sequence", True, "ordering.by")]
+    implied = OrderKey(FIELDS["ledger_sequence"], wanted[-1][1])
     wanted += [(name, False, f"ordering.tie_break[{index}]") for index, name in enumerate(ordering.tie_break or [])]
     keys = [OrderKey(_column(name, where), descending) for name, descending, where in wanted]
-    keys += DEFAULT
+    keys.append(implied)
     last = next(index for index, key in enumerate(keys) if key.field.unique)
     return tuple(keys[: last + 1])
 

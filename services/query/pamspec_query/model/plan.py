@@ -17,20 +17,13 @@ from pamspec_common.documents import MAX_SEQUENCE
 from pamspec_common.errors import EmbeddingSpaceMismatch, InvalidRequest, NotOffered, PamspecError
 from pamspec_query.documents import AsOf, Expression, Filters, Query, Range
 from pamspec_query.model import where as tree
+from pamspec_query.model.bounds import COMMITTED, Bounds, Span, bounds
+from pamspec_query.model.lookups import Lookup, lookup
 from pamspec_query.model.ordering import OrderKey, order
 from pamspec_query.model.snapshots import check_position
 from pamspec_query.model.states import States, states
 
 DEFAULT_LIMIT = 50
-
-
-@dataclass(frozen=True, slots=True)
-class Span:
-    """A half-open range on a temporal basis; None is open."""
-
-    basis: str
-    start: datetime | int | None
-    end: datetime | int | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +44,9 @@ class Plan:
     order: tuple[OrderKey, ...]
     limit: int
     fields: list[str] | None
+    lookup: Lookup | None
+    bounds: Bounds
+    count: str | None
     pinned: Sequence[int] | None = None
     """The ledger sequences of the only versions that may be shown; None where all may."""
 
@@ -71,21 +67,36 @@ def plan(request: Query) -> Plan:
     filters = expression.filters or Filters()
     related = filters.relationship_type
     as_of = check_as_of(expression.as_of)
+    where = None if expression.where is UNSET else tree.parse(expression.where)
+    span = _span(expression)
+    passing = states(filters, expression.trust)
+    objects = related is None or filters.object_type is not None
+    relationships = related is not None or (where is not None and tree.names_relationships(where))
+    object_types = _words(filters.object_type, "object_type")
+    relationship_types = _words(related, "relationship_type")
+    provenance_ids = _words(filters.provenance_id, "provenance_id")
+    kinds = {**({"o": object_types} if objects else {}), **({"r": relationship_types} if relationships else {})}
+    rest = [] if provenance_ids is None else ["provenance_id"]
+    rest += [] if as_of.valid_at is None else ["valid_time"]
+    rest += [] if span is None or span.basis in COMMITTED else [span.basis]
     return Plan(
-        object_types=_words(filters.object_type, "object_type"),
-        relationship_types=_words(related, "relationship_type"),
-        objects=related is None or filters.object_type is not None,
-        relationships=related is not None,
-        provenance_ids=_words(filters.provenance_id, "provenance_id"),
-        states=states(filters, expression.trust),
-        where=None if expression.where is UNSET else tree.parse(expression.where),
-        span=_span(expression),
+        object_types=object_types,
+        relationship_types=relationship_types,
+        objects=objects,
+        relationships=relationships,
+        provenance_ids=provenance_ids,
+        states=passing,
+        where=where,
+        span=span,
         valid_at=as_of.valid_at,
         recorded_at=as_of.recorded_at,
         ledger_sequence=as_of.ledger_sequence,
         order=order(request.ordering),
         limit=DEFAULT_LIMIT if request.pagination is None else request.pagination.limit,
         fields=check_fields(request.fields),
+        lookup=lookup(kinds, passing, where, rest),
+        bounds=bounds(span, where),
+        count=request.count,
     )
 
 

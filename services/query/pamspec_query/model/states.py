@@ -39,6 +39,11 @@ class States:
     """Only what the request says itself, without the default."""
     defaulted: bool
 
+    def of(self, dimension: str) -> tuple[str, ...]:
+        """The states of a dimension that pass."""
+        passing = self.passing[dimension]
+        return tuple(STATES[dimension]) if passing is None else passing
+
     @property
     def shows_erased(self) -> bool:
         """Whether tombstones are asked for (S21)."""

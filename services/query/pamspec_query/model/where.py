@@ -72,6 +72,22 @@ def fields_of(node: Node) -> list[str]:
     return sorted({name for member in node.members for name in fields_of(member)})
 
 
+def names_relationships(node: Node) -> bool:
+    """Whether a tree looks at a member that only relationships have."""
+    if isinstance(node, Condition):
+        return isinstance(node.target, Field) and node.target.row == "r"
+    return any(map(names_relationships, node.members))
+
+
+def conjuncts(node: Node | None) -> list[Node]:
+    """What must hold of everything that a tree lets pass: the members of its outermost `and`."""
+    if node is None:
+        return []
+    if isinstance(node, Group) and (node.joint == "and" or (node.joint == "or" and len(node.members) == 1)):
+        return [below for member in node.members for below in conjuncts(member)]
+    return [node]
+
+
 def _condition(field: Any, op: str, value: Any, place: str) -> Condition:
     target = resolve(field, place)
     return Condition(target, op, _value(target, op, value, place))

@@ -11,7 +11,9 @@ import asyncpg
 from pamspec_common.postgres import Connection
 from pamspec_query.model.positions import Head
 
-MIGRATED_SQL = "SELECT to_regprocedure('query.read_heads(bigint[],text[],text,bigint)') IS NOT NULL"
+MIGRATED_SQL = (
+    "SELECT to_regprocedure('query.find(bigint,bigint,bigint,integer,text[],text[],text[],text[],jsonb[])') IS NOT NULL"
+)
 
 RESOLVE_SCOPE_SQL = "SELECT scope_key, document FROM core.resolve_scope($1, $2)"
 LIST_SCOPES_SQL = "SELECT scope_id, document FROM core.list_scopes($1, $2, $3)"
@@ -28,6 +30,9 @@ FROM query.read_heads($1::bigint[], $2::text[], $3::text, $4::bigint)
 
 NOW_SQL = "SELECT clock_timestamp()"
 
+POSITIONS_AT_SQL = """
+SELECT query.position_at($1, t, $3::bigint) FROM unnest($2::timestamptz[]) WITH ORDINALITY AS k (t, n) ORDER BY n
+"""
 POSITION_AT_SQL = "SELECT query.position_at($1, $2::timestamptz, $3::bigint)"
 
 VERSION_SQL = """
@@ -122,6 +127,11 @@ async def position_at(conn: Connection, scope_key: int, instant: datetime, last_
     """The last sequence that was recorded at or before an instant; 0 before the first."""
     position: int = await conn.fetchval(POSITION_AT_SQL, scope_key, instant, last_seq)
     return position
+
+
+async def positions_at(conn: Connection, scope_key: int, instants: Sequence[datetime], last_seq: int) -> list[int]:
+    """The same for several instants."""
+    return [row[0] for row in await conn.fetch(POSITIONS_AT_SQL, scope_key, instants, last_seq)]
 
 
 async def version(

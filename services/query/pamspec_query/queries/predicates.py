@@ -85,8 +85,19 @@ def _condition(condition: Condition, arguments: Arguments) -> LiteralString:
         return _guarded(target, arguments, _json(_content(target, arguments), condition, arguments))
     if target.column is None:
         return _stored(target, condition, arguments)
-    leaf = _column(target, target.column, condition, arguments)
+    leaf = _version(condition, arguments) or _column(target, target.column, condition, arguments)
     return leaf if target.row is None else "(" + leaf + " AND " + _ROW[target.row] + ")"
+
+
+def _version(condition: Condition, arguments: Arguments) -> LiteralString | None:
+    """Versions by their ids, which have an index beside the immutable rows; None for any other condition."""
+    if condition.target.name != "version_id" or condition.op not in ("eq", "in") or condition.value is None:
+        return None
+    ids = [condition.value] if condition.op == "eq" else condition.value
+    return (
+        "s.from_seq = ANY (ARRAY (SELECT v.ledger_seq FROM core.version v WHERE v.version_id = ANY ("
+        + arguments.add(ids, "text[]") + ")))"
+    )  # fmt: skip
 
 
 def _column(field: Field, column: LiteralString, condition: Condition, arguments: Arguments) -> LiteralString:

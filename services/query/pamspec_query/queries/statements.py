@@ -1,0 +1,336 @@
+"""The statements of a structured or temporal query: a page, sorted, bounded in bytes, at one position; its count.
+
+Invariant: a page at the head reads the heads; a page at an earlier position reads the heads that were there already,
+and what has stopped being a head since. Both halves are sorted and cut alike, so a walk over pages neither skips nor
+repeats while writers write (PAMSPEC P153).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, LiteralString
+
+from pamspec_query.model.bounds import Span
+from pamspec_query.model.fields import STATE_COLUMNS
+from pamspec_query.model.ordering import DEFAULT, OrderKey
+from pamspec_query.model.plan import Plan
+from pamspec_query.queries.predicates import Arguments, Cast, all_of, compile_tree
+
+_STATE_VALUES: dict[str, LiteralString] = {
+    "scratch": "'scratch'",
+    "candidate": "'candidate'",
+    "active": "'active'",
+    "superseded": "'superseded'",
+    "deprecated": "'deprecated'",
+    "archived": "'archived'",
+    "available": "'available'",
+    "partially_redacted": "'partially_redacted'",
+    "redacted": "'redacted'",
+    "deleted": "'deleted'",
+    "retained": "'retained'",
+    "expired": "'expired'",
+    "pending_deletion": "'pending_deletion'",
+    "legal_hold": "'legal_hold'",
+    "unverified": "'unverified'",
+    "corroborated": "'corroborated'",
+    "disputed": "'disputed'",
+    "rejected": "'rejected'",
+}
+_BASIS: dict[str, tuple[LiteralString, Cast]] = {
+    "observed_at": ("s.observed_at", "timestamptz"),
+    "asserted_at": ("s.asserted_at", "timestamptz"),
+    "committed_at": ("s.committed_at", "timestamptz"),
+    "recorded_at": ("s.committed_at", "timestamptz"),
+    "sequence": ("s.from_seq", "bigint"),
+}
+_KEY_CAST: dict[str, Cast] = {"text": "text", "state": "text", "time": "timestamptz", "integer": "bigint"}
+_KEY_NAMES: tuple[LiteralString, ...] = (
+    "k0", "k1", "k2", "k3", "k4", "k5", "k6", "k7", "k8", "k9", "k10", "k11", "k12", "k13", "k14", "k15", "k16", "k17",
+)  # fmt: skip
+HEAD: LiteralString = "s.to_seq = 9223372036854775807"
+_NOT_ERASED: LiteralString = """EXISTS (SELECT FROM core.version_private e WHERE e.scope_key = s.scope_key
+    AND e.ledger_seq = s.from_seq AND e.private IS NOT NULL)"""
+
+
+@dataclass(frozen=True, slots=True)
+class At:
+    """Where a page reads: the position, whether it is the scope's head, the keys of the item before it, and the
+    positions between which all matches lie (the first one not included).
+    """
+
+    position: int
+    is_head: bool
+    after: Sequence[Any] | None
+    low: int = 0
+    high: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Within:
+    """Heads that were found by a search, and the positions between which it looked (neither included)."""
+
+    sequences: Sequence[int]
+    after: int
+    before: int
+
+
+@dataclass(frozen=True, slots=True)
+class Statement:
+    """A composed statement and its arguments."""
+
+    sql: LiteralString
+    arguments: list[Any]
+
+
+def page_statement(
+    scope_key: int,
+    plan: Plan,
+    at: At,
+    max_bytes: int,
+    *,
+    rows: int | None = None,
+    within: Within | None = None,
+    missing: bool | None = None,
+) -> Statement:
+    """The statement of a page: one row more than its limit is looked for, and cut off in Python.
+
+    Where the order `reads_in_two`, `missing` says which half is read: with the time, or then without.
+    """
+    arguments = Arguments()
+    scope = arguments.add(scope_key, "bigint")
+    beyond, order = _order_of(plan, at, missing, arguments)
+    matching = [*_matching(scope, plan, at, arguments), *beyond]
+    limit = arguments.add(plan.limit + 1 if rows is None else rows, "bigint")
+    start: LiteralString = "SELECT " + _columns(plan.order) + " FROM core.version_span s WHERE "
+    branches = [
+        start + all_of([*matching, *current]) + " ORDER BY " + order + " LIMIT " + limit
+        for current in _branches(plan, at, within, arguments)
+    ]
+    page = branches[0] if len(branches) == 1 else _united(branches, plan.order, limit)
+    return Statement(_hydrated(page, plan, scope, arguments.add(max_bytes, "bigint")), arguments.values)
+
+
+def count_statement(scope_key: int, plan: Plan, at: At, at_most: int | None, within: Within | None = None) -> Statement:
+    """How many match at a position, counted no further than `at_most`."""
+    arguments = Arguments()
+    scope = arguments.add(scope_key, "bigint")
+    matching = _matching(scope, plan, at, arguments)
+    rows: LiteralString = " UNION ALL ".join(
+        "SELECT 1 FROM core.version_span s WHERE " + all_of([*matching, *conditions])
+        for conditions in _branches(plan, at, within, arguments)
+    )
+    if at_most is not None:
+        rows = rows + " LIMIT " + arguments.add(at_most, "bigint")
+    return Statement("SELECT count(*) FROM (" + rows + ") matching", arguments.values)
+
+
+def hint_statement(scope_key: int, plan: Plan, at: At, window: int) -> Statement:
+    """The statement of the hint, bounded by its window."""
+    arguments = Arguments()
+    scope = arguments.add(scope_key, "bigint")
+    current: LiteralString
+    if plan.pinned is not None:
+        current = _one_of(plan.pinned, arguments)
+    elif at.is_head:
+        current = HEAD
+    else:
+        position = arguments.add(at.position, "bigint")
+        current = "s.from_seq <= " + position + " AND s.to_seq > " + position
+    newest: LiteralString = (
+        "SELECT * FROM core.version_span s WHERE s.scope_key = " + scope + " AND " + current
+        + " ORDER BY s.from_seq DESC, s.object_id LIMIT " + arguments.add(window, "bigint")
+    )  # fmt: skip
+    filters = all_of(_filters(plan, plan.states.named, arguments))
+    return Statement("SELECT EXISTS (SELECT FROM (" + newest + ") s WHERE " + filters + ")", arguments.values)
+
+
+def _matching(scope: LiteralString, plan: Plan, at: At, arguments: Arguments) -> list[LiteralString]:
+    found = ["s.scope_key = " + scope, *_filters(plan, plan.states.passing, arguments)]
+    if at.low > 0:
+        found.append("s.from_seq > " + arguments.add(at.low, "bigint"))
+    if at.high is not None:
+        found.append("s.from_seq <= " + arguments.add(at.high, "bigint"))
+    return found
+
+
+def _branches(plan: Plan, at: At, within: Within | None, arguments: Arguments) -> list[list[LiteralString]]:
+    """The conditions of the rows that were current at the position: heads, and what has stopped being one since."""
+    whole: list[LiteralString] = [] if plan.states.shows_erased else [_NOT_ERASED]
+    if plan.pinned is not None:
+        return [[_one_of(plan.pinned, arguments), *whole]]
+    heads: list[LiteralString] = [HEAD]
+    if within is not None:
+        heads.append(_one_of(within.sequences, arguments))
+    if at.is_head:
+        return [heads]
+    position = arguments.add(at.position, "bigint")
+    before: LiteralString = "s.from_seq <= " + position
+    ended: list[LiteralString] = [before, "s.to_seq > " + position, "s.to_seq < 9223372036854775807", *whole]
+    if within is not None:
+        ended.append("s.from_seq > " + arguments.add(within.after, "bigint"))
+        ended.append("s.from_seq < " + arguments.add(within.before, "bigint"))
+    return [[*heads, before], ended]
+
+
+def _one_of(sequences: Sequence[int], arguments: Arguments) -> LiteralString:
+    return "s.from_seq = ANY (" + arguments.add(list(sequences), "bigint[]") + ")"
+
+
+def reads_in_two(plan: Plan, within: Within | None) -> bool:
+    """Whether the order begins with a time that may be missing: those that are there have an index."""
+    first = plan.order[0].field
+    return within is None and first.nullable and first.kind == "time"
+
+
+def _order_of(
+    plan: Plan, at: At, missing: bool | None, arguments: Arguments
+) -> tuple[list[LiteralString], LiteralString]:
+    """What lies beyond the item before the page, and the order.
+
+    The object_id at the end of the default order changes nothing; it keeps that order on the index of heads, whose cost
+    does not grow with how often objects were updated.
+    """
+    keys, after = plan.order, at.after
+    beyond = [] if after is None else [_after(keys, after, arguments)]
+    column = _key(keys[0])
+    if missing:
+        return [*beyond, column + " IS NULL"], ", ".join(_orders(keys[1:]))
+    if missing is None:
+        order: LiteralString = ", ".join(_orders(keys))
+        return beyond, order + ", s.object_id" if keys == DEFAULT else order
+    if after is not None:
+        sign: LiteralString = " <= " if keys[0].descending else " >= "
+        beyond.append(column + sign + arguments.add(after[0], "timestamptz"))
+    direction: LiteralString = " DESC" if keys[0].descending else " ASC"
+    return [*beyond, column + " IS NOT NULL"], ", ".join([column + direction, *_orders(keys[1:])])
+
+
+def _united(branches: list[LiteralString], keys: Sequence[OrderKey], limit: LiteralString) -> LiteralString:
+    union: LiteralString = " UNION ALL ".join(["(" + branch + ")" for branch in branches])
+    return "SELECT * FROM (" + union + ") united ORDER BY " + _order_by_names(keys) + " LIMIT " + limit
+
+
+def _hydrated(page: LiteralString, plan: Plan, scope: LiteralString, max_bytes: LiteralString) -> LiteralString:
+    content = plan.fields is None or "canonical_content" in plan.fields
+    part: LiteralString = "p.content" if content else "NULL::bytea AS content"
+    weight: LiteralString = "coalesce(octet_length(p.content), 0)" if content else "0"
+    return (
+        "WITH page AS MATERIALIZED (" + page + "), ranked AS MATERIALIZED ("
+        "SELECT page.*, row_number() OVER (ORDER BY " + _order_by_names(plan.order) + ") AS n,"
+        " count(*) OVER () AS found FROM page), "
+        "weighed AS (SELECT r.*, v.metadata, " + part + ", p.private,"
+        " sum(octet_length(v.metadata) + " + weight + " + coalesce(octet_length(p.private), 0) + 16)"
+        " OVER (ORDER BY r.n) AS bytes FROM ranked r"
+        " JOIN core.version v ON v.scope_key = " + scope + " AND v.ledger_seq = r.from_seq"
+        " JOIN core.version_private p ON p.scope_key = " + scope + " AND p.ledger_seq = r.from_seq)"
+        " SELECT * FROM weighed WHERE n = 1 OR bytes <= " + max_bytes + " ORDER BY n"
+    )  # fmt: skip
+
+
+def _columns(keys: Sequence[OrderKey]) -> LiteralString:
+    named = [_key(key) + " AS " + name for key, name in zip(keys, _KEY_NAMES, strict=False)]
+    return ", ".join(["s.from_seq", *named])
+
+
+def _key(key: OrderKey) -> LiteralString:
+    assert key.field.column is not None
+    return key.field.column
+
+
+def _orders(keys: Sequence[OrderKey]) -> list[LiteralString]:
+    return [_key(key) + _direction(key) for key in keys]
+
+
+def _order_by_names(keys: Sequence[OrderKey]) -> LiteralString:
+    return ", ".join([name + _direction(key) for key, name in zip(keys, _KEY_NAMES, strict=False)])
+
+
+def _direction(key: OrderKey) -> LiteralString:
+    if key.descending:
+        return " DESC NULLS LAST" if key.field.nullable else " DESC"
+    return " ASC"
+
+
+def _after(keys: Sequence[OrderKey], values: Sequence[Any], arguments: Arguments) -> LiteralString:
+    """Beyond an item in the ordering: one alternative for each key, with all keys before it equal."""
+    alternatives: list[LiteralString] = []
+    equal: list[LiteralString] = []
+    for key, value in zip(keys, values, strict=True):
+        column = _key(key)
+        if value is None:
+            equal.append(column + " IS NULL")
+            continue
+        placeholder = arguments.add(value, _KEY_CAST[key.field.kind])
+        beyond: LiteralString = column + (" < " if key.descending else " > ") + placeholder
+        if key.field.nullable:
+            beyond = "(" + beyond + " OR " + column + " IS NULL)"
+        alternatives.append(all_of([*equal, beyond]))
+        equal.append(column + " = " + placeholder)
+    if len(alternatives) == 1:
+        return alternatives[0]
+    return "((" + ") OR (".join(alternatives) + "))"
+
+
+def _filters(plan: Plan, states: Any, arguments: Arguments) -> list[LiteralString]:
+    found: list[LiteralString] = [_kinds(plan, arguments)]
+    for dimension, passing in states.items():
+        if passing is not None:
+            found.append(_state(STATE_COLUMNS[dimension], passing))
+    if plan.provenance_ids is not None:
+        found.append(_words("s.provenance_id", plan.provenance_ids, arguments))
+    if plan.span is not None:
+        found += _span(plan.span, arguments)
+    if plan.valid_at is not None:
+        instant = arguments.add(plan.valid_at, "timestamptz")
+        found.append("(s.valid_from IS NULL OR s.valid_from <= " + instant + ")")
+        found.append("(s.valid_until IS NULL OR s.valid_until > " + instant + ")")
+    if plan.where is not None:
+        found.append(compile_tree(plan.where, arguments))
+    return found
+
+
+def _kinds(plan: Plan, arguments: Arguments) -> LiteralString:
+    kinds: list[LiteralString] = []
+    for wanted, kind, types in (
+        (plan.objects, _OBJECT, plan.object_types),
+        (plan.relationships, _RELATIONSHIP, plan.relationship_types),
+    ):
+        if wanted:
+            kinds.append(kind if types is None else kind + " AND " + _words("s.object_type", types, arguments))
+    return kinds[0] if len(kinds) == 1 else "((" + ") OR (".join(kinds) + "))"
+
+
+_OBJECT: LiteralString = "s.kind = 'o'"
+_RELATIONSHIP: LiteralString = "s.kind = 'r'"
+
+
+def _words(column: LiteralString, words: Sequence[str], arguments: Arguments) -> LiteralString:
+    if len(words) == 1:
+        return column + " = " + arguments.add(words[0], "text")
+    return column + " = ANY (" + arguments.add(list(words), "text[]") + ")"
+
+
+def _state(column: LiteralString, passing: Sequence[str]) -> LiteralString:
+    """States are words of ours, so they stand in the text, where the partial indexes can see them."""
+    if not passing:
+        return "false"
+    values = [_STATE_VALUES[state] for state in passing]
+    return column + " = " + values[0] if len(values) == 1 else column + " IN (" + ", ".join(values) + ")"
+
+
+def _span(span: Span, arguments: Arguments) -> list[LiteralString]:
+    found: list[LiteralString] = []
+    if span.basis == "valid_time":
+        if span.end is not None:
+            found.append("(s.valid_from IS NULL OR s.valid_from < " + arguments.add(span.end, "timestamptz") + ")")
+        if span.start is not None:
+            found.append("(s.valid_until IS NULL OR s.valid_until > " + arguments.add(span.start, "timestamptz") + ")")
+        return found
+    column, cast_to = _BASIS[span.basis]
+    found.append(column + " IS NOT NULL")
+    if span.start is not None:
+        found.append(column + " >= " + arguments.add(span.start, cast_to))
+    if span.end is not None:
+        found.append(column + " < " + arguments.add(span.end, cast_to))
+    return found
