@@ -20,6 +20,8 @@ COMMANDS = (
     "read",
     "query",
     "history",
+    "redact",
+    "delete",
     "subscribe",
     "tail",
     "verify",

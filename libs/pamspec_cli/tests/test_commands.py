@@ -60,6 +60,30 @@ async def test_an_object_is_stored_shown_and_found(shell: Shell) -> None:
     assert "version 1: active available retained unverified" in history
 
 
+async def test_content_is_erased_in_part_by_version_and_whole(shell: Shell) -> None:
+    where = ("--scope", shell.scope, "--basis", "asked")
+    first = (await shell("create", "--scope", shell.scope, "--content", '{"a": 1.0, "b": [1, 2], "c": 3}')).split()
+    object_id, version = first[0], first[2]
+    line = await shell("redact", object_id, *where, "--path", "/a", "--path", "/b/0", "--expected", version)
+    assert re.fullmatch(rf"{object_id}  partially_redacted  version ver:\S+  erasure:\S+\n.+\n", line)
+    assert line.endswith('{"b": [2], "c": 3}\n')
+    assert "names nothing" in await shell("redact", object_id, *where, "--path", "/a", code=1)
+    second = line.split()[3]
+    third = (await shell("redact", object_id, *where, "--path", "/b")).split()[3]
+    line = await shell("redact", object_id, *where, "--whole", "--version", second)
+    assert line.endswith('{"c": 3}\n')
+    assert "object_redacted" in await shell("read", object_id, "--scope", shell.scope, "--version", second, code=1)
+    assert '"c": 3' in await shell("read", object_id, "--scope", shell.scope, "--version", third)
+    gone = json.loads(await shell("redact", object_id, *where, "--whole", "--json"))
+    assert gone["envelope"]["availability_state"] == "redacted"
+    assert "--expected" in await shell("delete", object_id, *where, code=2)
+    line = await shell("delete", object_id, *where, "--expected", gone["version_id"])
+    assert line.startswith(f"{object_id}  deleted  version ver:")
+    history = await shell("history", object_id, "--scope", shell.scope)
+    assert history.count("object_redacted") == 4
+    assert history.count('{"tombstone": true}') == 6
+
+
 async def test_a_scope_is_made_and_listed(shell: Shell) -> None:
     scope = f"{shell.scope}-new"
     assert "create_scope" in await shell("create", "--scope", scope, "--text", "a", code=1)

@@ -136,6 +136,7 @@ class Client:
     create = _blocking(AsyncClient.create)
     update = _blocking(AsyncClient.update)
     transition = _blocking(AsyncClient.transition)
+    redact = _blocking(AsyncClient.redact)
     delete = _blocking(AsyncClient.delete)
     relate = _blocking(AsyncClient.relate)
     batch = _blocking(AsyncClient.batch)

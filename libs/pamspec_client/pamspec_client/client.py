@@ -46,6 +46,7 @@ _WRITES = frozenset(
         "create",
         "update",
         "transition",
+        "redact",
         "delete",
         "relate",
         "batch",
@@ -161,6 +162,10 @@ class AsyncClient:
     async def transition(self, **request: Unpack[r.TransitionRequest]) -> Outcome:
         """Move one state dimension of an object or a relationship (PAMSPEC P115)."""
         return await self._typed(Outcome, "transition", request)
+
+    async def redact(self, **request: Unpack[r.RedactRequest]) -> Outcome:
+        """Erase content, whole or by JSON Pointers, with every past version, or chosen past versions (PAMSPEC P136)."""
+        return await self._typed(Outcome, "redact", request)
 
     async def delete(self, **request: Unpack[r.DeleteRequest]) -> Outcome:
         """Write the final tombstone and erase the content (PAMSPEC P142)."""

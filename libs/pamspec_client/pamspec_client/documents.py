@@ -75,6 +75,13 @@ class SourceEvent(TypedDict):
     id: str
 
 
+class RedactionTarget(TypedDict, total=False):
+    """Either `whole` True, or `paths`: JSON Pointers to the parts of the content that go."""
+
+    whole: Literal[True]
+    paths: list[str]
+
+
 class AsOf(TypedDict, total=False):
     """A past position: what was known at recorded_at or ledger_sequence, or what held at valid_at."""
 

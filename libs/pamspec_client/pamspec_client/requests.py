@@ -22,6 +22,7 @@ from pamspec_client.documents import (
     Ordering,
     Provenance,
     QualitySignals,
+    RedactionTarget,
     SourceEvent,
     ValidationState,
     VersionRange,
@@ -116,6 +117,19 @@ class TransitionFields(Writing, total=False):
     canonical_content: Content
 
 
+class RedactFields(Writing, total=False):
+    """A redaction without its scope; of one object or one relationship."""
+
+    object_id: str
+    relationship_id: str
+    expected_version_id: Required[str]
+    policy_basis: Required[str]
+    redaction_target: Required[RedactionTarget]
+    version_ids: list[str]
+    """Erase exactly these versions; without it every version up to the expected one."""
+    provenance: Provenance
+
+
 class DeleteFields(Writing, total=False):
     """A delete without its scope; of one object or one relationship."""
 
@@ -168,6 +182,12 @@ class TransitionRequest(TransitionFields, total=False):
     scope_id: Required[str]
 
 
+class RedactRequest(RedactFields, total=False):
+    """Erase content, whole or in part, and past versions."""
+
+    scope_id: Required[str]
+
+
 class DeleteRequest(DeleteFields, total=False):
     """Write the final tombstone and erase the content."""
 
@@ -201,6 +221,13 @@ class TransitionItem(TransitionFields, total=False):
     scope_id: str
 
 
+class RedactItem(RedactFields, total=False):
+    """A redaction in a batch."""
+
+    operation: Required[Literal["redact"]]
+    scope_id: str
+
+
 class DeleteItem(DeleteFields, total=False):
     """A delete in a batch."""
 
@@ -215,7 +242,7 @@ class RelateItem(RelateFields, total=False):
     scope_id: str
 
 
-BatchItem: TypeAlias = CreateItem | UpdateItem | TransitionItem | DeleteItem | RelateItem
+BatchItem: TypeAlias = CreateItem | UpdateItem | TransitionItem | RedactItem | DeleteItem | RelateItem
 
 
 class BatchRequest(Writing, total=False):

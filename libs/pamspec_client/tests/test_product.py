@@ -20,6 +20,7 @@ from pamspec_client import (
     NatsLogin,
     ObjectDeleted,
     ObjectNotFound,
+    ObjectRedacted,
     Outcome,
     RawJson,
     ScopeNotFound,
@@ -106,6 +107,42 @@ async def test_the_life_of_an_object(agent_client: AsyncClient, scope: str) -> N
         "object_deleted",
     ]
     assert [version.content for version in page.versions] == [{"tombstone": True}] * 4
+
+
+async def test_content_is_erased_and_stays_so(agent_client: AsyncClient, scope: str) -> None:
+    client = agent_client
+    made = await client.create(
+        **claim(scope, RawJson('{"n": 1.10, "name": "Ada", "list": [1, 2]}')), idempotency_key="k"
+    )
+    assert made.object_id is not None
+    left = await client.redact(
+        scope_id=scope,
+        object_id=made.object_id,
+        expected_version_id=made.version_id,
+        policy_basis="asked",
+        redaction_target={"paths": ["/name", "/list/0"]},
+    )
+    assert left.envelope.content_bytes == b'{"n":1.10,"list":[2]}'
+    assert (left.envelope.availability_state, left.erasure_id is not None) == ("partially_redacted", True)
+    with pytest.raises(ObjectRedacted):
+        await client.read(scope_id=scope, object_id=made.object_id, version_id=made.version_id)
+    with pytest.raises(ObjectRedacted):
+        await client.create(**claim(scope, "whatever"), idempotency_key="k")
+    gone = await client.batch(
+        scope_id=scope,
+        items=[
+            {
+                "operation": "redact",
+                "object_id": made.object_id,
+                "expected_version_id": left.version_id,
+                "policy_basis": "asked",
+                "redaction_target": {"whole": True},
+            }
+        ],
+    )
+    assert gone.results[0].envelope.content == {"tombstone": True}
+    with pytest.raises(ObjectRedacted):
+        await client.read(scope_id=scope, object_id=made.object_id)
 
 
 @pytest.mark.parametrize(

@@ -81,6 +81,7 @@ async def _request(writer: Writer, kind: str) -> tuple[str, Document]:
     made = await writer.create({"text": "SECRET"})
     update = writer.change(made, canonical_content="next", provenance=PROVENANCE)
     delete = writer.change(made, policy_basis="asked")
+    redact = {**delete, "redaction_target": {"whole": True}}
     create = claim(writer.scope, "new", source_event={"source": "s", "id": made["object_id"]})
     items = [{"operation": "create", **create}, {"operation": "delete", **delete}]
     requests: dict[str, Document] = {
@@ -89,6 +90,8 @@ async def _request(writer: Writer, kind: str) -> tuple[str, Document]:
         "transition": writer.change(made, dimension="lifecycle", target_state="archived", policy_basis="p"),
         "delete": delete,
         "relate": edge(made, made),
+        "redact": redact,
+        "paths redact": {**redact, "redaction_target": {"paths": ["/text"]}, "version_ids": [made["version_id"]]},
         "atomic batch": {"scope_id": writer.scope, "atomic": True, "items": items},
         "batch": {"scope_id": writer.scope, "items": [items[0], {"operation": "update", **update}]},
     }
@@ -102,6 +105,8 @@ GROWN = {
     "transition": [1, 1, 1, 1, 0, 0],
     "delete": [1, 1, 1, 1, 0, 2],
     "relate": [1, 1, 1, 1, 0, 0],
+    "redact": [1, 1, 1, 1, 0, 2],
+    "paths redact": [1, 1, 1, 1, 0, 1],
     "atomic batch": [2, 2, 2, 3, 1, 2],
     "batch": [2, 2, 2, 3, 1, 0],
 }
@@ -125,6 +130,8 @@ async def _grown(writer: Writer, before: list[int]) -> list[int]:
         ("transition", True),
         ("relate", True),
         ("delete", True),
+        ("redact", True),
+        ("paths redact", False),
         ("atomic batch", False),
         ("batch", True),
     ],
@@ -150,7 +157,7 @@ async def test_the_service_finishes_what_a_dead_connection_began(
     await writer.check_scope()
 
 
-@pytest.mark.parametrize("kind", ["create", "atomic batch"])
+@pytest.mark.parametrize("kind", ["create", "paths redact", "atomic batch"])
 async def test_without_another_try_it_is_all_or_nothing_and_the_key_tells(
     once: Writer, killer: Killer, kind: str
 ) -> None:

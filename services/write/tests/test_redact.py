@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+import time
 from typing import Any
 
 import orjson
 import pytest
 
-from services.write.tests.writer import PROVENANCE, Document, Writer, claim
+from pamspec_common.calls import Call
+from pamspec_common.internal import answer as run
+from services.write.tests.writer import AGENT, PROVENANCE, Document, Writer, claim
 
 TOMBSTONE = {"tombstone": True}
 WHOLE = {"whole": True}
@@ -339,3 +342,52 @@ async def test_a_batch_that_fails_redacts_nothing(writer: Writer) -> None:
     error = await writer.refused("batch", {"scope_id": writer.scope, "atomic": True, "items": items})
     assert (error["code"], error["details"]["index"]) == ("version_conflict", 1)
     assert await stored(writer, made["object_id"]) == [(True, b'{"a":1}', True, True)]
+
+
+async def test_a_thousand_versions_go_in_one_statement(writer: Writer) -> None:
+    """Set-based: the time of a redaction does not follow the number of versions, one by one; again costs nothing."""
+    made = await writer.create({"n": 0, "secret": "s"})
+    for number in range(1, 1000):
+        made = await writer.update(made, {"n": number, "secret": "s"})
+    began = time.perf_counter()
+    left = await redact(writer, made, "/secret")
+    took = time.perf_counter() - began
+    assert await writer.count("core.version_private", "content IS NOT NULL") == 1
+    assert await writer.count("core.version_private", "salt IS NOT NULL") == 1
+    assert await writer.count("core.version_span", "content IS NOT NULL") == 1
+    assert await writer.count("core.operation_record", "salt IS NOT NULL") == 1
+    assert left["sequence"] == 1001
+    assert took < 1, f"{took:.2f} s"
+    await writer.check_scope()
+
+
+async def test_a_batch_of_a_thousand_redactions(writer: Writer) -> None:
+    """Half of them stale; the time is the service's own, without the check of its answer by the contracts."""
+    items = [{"operation": "create", **claim(writer.scope, {"secret": n})} for n in range(500)]
+    made = (await writer.ok("batch", {"scope_id": writer.scope, "items": items}))["results"]
+    goings = [{"operation": "redact", **redaction(writer, one)} for one in made]
+    body = orjson.dumps({"scope_id": writer.scope, "items": goings * 2})
+    began = time.perf_counter()
+    answer = await run(writer.service.operations, Call("batch", writer.signer.sign(AGENT), body))
+    took = time.perf_counter() - began
+    codes = [result.get("error", {}).get("code") for result in orjson.loads(answer.body)["results"]]
+    assert codes == [None] * 500 + ["version_conflict"] * 500
+    assert await writer.count("core.version_private", "content IS NOT NULL") == 0
+    assert took < 3, f"{took:.2f} s"
+
+
+async def test_a_policy_that_restores_what_was_redacted(writer: Writer) -> None:
+    """P97: redacted -> available where the scope's policy opens that edge, with content from the request alone."""
+    scope_id = f"{writer.scope}-restoring"
+    policy = {"overrides": [{"dimension": "availability", "from": "redacted", "to": "available"}]}
+    await writer.ok("create_scope", {"scope_id": scope_id, "policy": policy})
+    made = await writer.ok("create", claim(scope_id, "secret", idempotency_key="first"))
+    gone = await redact(writer, made)
+    back = writer.change(gone, dimension="availability", target_state="available", policy_basis="restored")
+    assert (await writer.refused("transition", back))["code"] == "invalid_request"
+    restored = await writer.ok("transition", {**back, "canonical_content": "public"})
+    envelope = restored["envelope"]
+    assert (envelope["canonical_content"], envelope["availability_state"]) == ("public", "available")
+    # What was erased stays erased.
+    error = await writer.refused("create", claim(scope_id, "secret", idempotency_key="first"))
+    assert error["code"] == "object_redacted"
