@@ -52,6 +52,8 @@ _WRITES = frozenset(
         "batch",
         "create_scope",
         "update_scope",
+        "place_hold",
+        "release_hold",
         "subscribe",
         "unsubscribe",
     }

@@ -26,6 +26,7 @@ from pamspec_query.export_door import ExportDoor
 from pamspec_query.handlers.context import Context
 from pamspec_query.handlers.export import Exporting, export
 from pamspec_query.handlers.history import inspect_history
+from pamspec_query.handlers.holds import list_holds
 from pamspec_query.handlers.policies import list_policy_versions
 from pamspec_query.handlers.query import query
 from pamspec_query.handlers.read import read
@@ -114,6 +115,7 @@ def build(settings: Settings) -> Service:
         "list_policy_versions": parts.operation(
             "list_policy_versions", documents.ListPolicyVersions, list_policy_versions
         ),
+        "list_holds": parts.operation("list_holds", documents.ListHolds, list_holds),
         "list_scopes": parts.operation("list_scopes", documents.ListScopes, list_scopes),
         "verify_ledger": parts.operation("verify_ledger", documents.VerifyLedger, verify_ledger),
     }

@@ -199,6 +199,13 @@ class ListPolicyVersions(Scoped, kw_only=True):
     pagination: Pagination | None = None
 
 
+class ListHolds(Scoped, kw_only=True):
+    """list_holds."""
+
+    include_released: bool = False
+    pagination: Pagination | None = None
+
+
 class ListScopes(Common, kw_only=True):
     """list_scopes."""
 

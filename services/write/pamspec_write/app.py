@@ -13,6 +13,7 @@ from pamspec_common.errors import ServiceUnavailable
 from pamspec_common.postgres import KEYED_PLANS, Pool, close_pool, connection, create_pool
 from pamspec_common.principal import TokenVerifier
 from pamspec_common.service import Background, Part, Service
+from pamspec_write.handlers.holds import HoldJob
 from pamspec_write.handlers.lanes import Lanes
 from pamspec_write.handlers.lookup import Lookup
 from pamspec_write.handlers.operations import OPERATIONS, Writes
@@ -48,6 +49,8 @@ class _App:
         self._operations = Writes(verifier, scopes, lanes, lookup, outbox).operations()
         self.background.spawn("outbox", lambda: outbox.watch(self.background))
         self.background.spawn("bus", self._connect)
+        holds = HoldJob(pool, settings, lanes)
+        self.background.spawn("holds", lambda: holds.run(self.background))
 
     def _handler(self, operation: str) -> Handler:
         async def handle(call: Call) -> Answer:

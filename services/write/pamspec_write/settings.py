@@ -22,5 +22,11 @@ class Settings(CommonSettings):
     """Rows that may wait for the bus before writes are refused."""
     outbox_alert: int = Field(default=50_000, ge=1)
     """Rows from which readiness shows the outbox as lagging."""
+    hold_poll_ms: int = Field(default=1000, ge=10)
+    """How often to look for legal holds whose objects have still to be moved."""
+    hold_group: int = Field(default=100, ge=1, le=1000)
+    """Objects that the job of legal holds moves at once."""
+    hold_objects_per_s: float = Field(default=500.0, gt=0)
+    """Objects per second, at most, that the job of legal holds moves in one process."""
     commit_attempts: int = Field(default=8, ge=1)
     """How often a group commit is tried while the store restarts."""

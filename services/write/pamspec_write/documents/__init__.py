@@ -4,13 +4,27 @@ from __future__ import annotations
 
 from pamspec_write.documents.entries import RecordEvent
 from pamspec_write.documents.erasures import Delete, Redact
+from pamspec_write.documents.holds import HoldObject, PlaceHold, ReleaseHold
 from pamspec_write.documents.objects import Create, Update
 from pamspec_write.documents.relationships import Relate
 from pamspec_write.documents.scopes import UpdateScope
 from pamspec_write.documents.snapshots import SealSnapshot
 from pamspec_write.documents.states import Transition
 
-Request = Create | Update | Transition | Redact | Delete | RecordEvent | SealSnapshot | UpdateScope | Relate
+Request = (
+    Create
+    | Update
+    | Transition
+    | Redact
+    | Delete
+    | Relate
+    | RecordEvent
+    | SealSnapshot
+    | UpdateScope
+    | PlaceHold
+    | ReleaseHold
+    | HoldObject
+)
 REQUESTS: dict[str, type[Request]] = {
     "create": Create,
     "update": Update,
@@ -21,5 +35,7 @@ REQUESTS: dict[str, type[Request]] = {
     "record_event": RecordEvent,
     "seal_snapshot": SealSnapshot,
     "update_scope": UpdateScope,
+    "place_hold": PlaceHold,
+    "release_hold": ReleaseHold,
 }
 """By operation: the commands, which are decided under the lock of their scopes."""

@@ -24,6 +24,7 @@ from pamspec_write.model.facts import ScopeRef, ScopeState
 from pamspec_write.model.rows import Rows
 from pamspec_write.model.versions import Entropy
 from pamspec_write.queries.commit import erase, lock, write
+from pamspec_write.queries.holds import change_held
 from pamspec_write.queries.prefetch import Wanted, prefetch
 from pamspec_write.queries.rules import change_rules
 from pamspec_write.queries.snapshots import insert_snapshots
@@ -181,7 +182,9 @@ async def _write(conn: Connection, states: dict[int, ScopeState], rows: Rows) ->
     if rows.snapshots and not await insert_snapshots(conn, rows.snapshots):
         raise SnapshotTaken
     if rows.rules:
-        await change_rules(conn, rows.rules, rows.policies)
+        await change_rules(conn, rows)
+    if rows.held or rows.passed_on or rows.let_go:
+        await change_held(conn, rows)
     heads = [states[key] for key in sorted(rows.touched)]
     tenants = {state.ref.tenant_id: state.tenant_epoch for state in heads}
     if not await write(conn, tenants, heads, rows):

@@ -15,6 +15,7 @@ from pamspec_common.calls import Answer, Call, Operations, refusal
 from pamspec_common.documents import own_operation_id
 from pamspec_common.errors import PamspecError, ServiceUnavailable, VersionConflict
 from pamspec_common.principal import Principal, TokenVerifier
+from pamspec_write.documents import REQUESTS
 from pamspec_write.documents.decoding import decode
 from pamspec_write.documents.scopes import CreateScope
 from pamspec_write.handlers.admission.batches import admit_batch
@@ -24,17 +25,7 @@ from pamspec_write.handlers.lookup import Lookup
 from pamspec_write.handlers.outbox import OutboxBound
 from pamspec_write.handlers.scopes import Scopes
 
-COMMANDS = (
-    "create",
-    "update",
-    "transition",
-    "redact",
-    "delete",
-    "relate",
-    "record_event",
-    "seal_snapshot",
-    "update_scope",
-)
+COMMANDS = tuple(REQUESTS)
 CONFLICT = b'"version_conflict"'
 OPERATIONS = (*COMMANDS, "batch", "create_scope", "get_operation")
 

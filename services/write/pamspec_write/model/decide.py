@@ -19,6 +19,7 @@ from pamspec_write.model.commands import BatchCommand, Command, Work
 from pamspec_write.model.entries import record_event
 from pamspec_write.model.erasures import delete, redact
 from pamspec_write.model.facts import Document, ScopeState
+from pamspec_write.model.holds import hold_object, let_go, place_hold, release_hold
 from pamspec_write.model.making import Making
 from pamspec_write.model.objects import create, update
 from pamspec_write.model.policies import update_scope
@@ -48,6 +49,10 @@ DECISIONS: dict[str, Callable[[Making], Answer]] = {
     "record_event": record_event,
     "seal_snapshot": seal_snapshot,
     "update_scope": update_scope,
+    "place_hold": place_hold,
+    "release_hold": release_hold,
+    "hold_object": hold_object,
+    "let_go": let_go,
 }
 
 

@@ -15,6 +15,7 @@ from pamspec_write.documents.parts import Provenance
 from pamspec_write.documents.states import Transition
 from pamspec_write.model import states as rules
 from pamspec_write.model.facts import Document, Head, PastVersion
+from pamspec_write.model.holds import check_unheld
 from pamspec_write.model.making import Making, carried_provenance, expected_head, following
 from pamspec_write.model.pointers import Pointer, without
 from pamspec_write.model.projection import carried_projection
@@ -26,6 +27,7 @@ def delete(making: Making) -> Answer:
     request = making.command.request
     assert isinstance(request, Delete | Transition)
     head = expected_head(making, request.expected_version_id, rules.check_removable)
+    check_unheld(making.state.rules, head)
     draft = _tombstone(making, head, "deleted")
     making.account(draft, _own_account(making, head, "delete"), request.policy_basis)
     return _erase(making, draft, head, None, "object_deleted")
@@ -36,6 +38,7 @@ def redact(making: Making) -> Answer:
     command, request = making.command, making.command.request
     assert isinstance(request, Redact | Transition)
     head = expected_head(making, request.expected_version_id, rules.check_redactable)
+    check_unheld(making.state.rules, head)
     chosen = _chosen(making, head) if command.past else None
     if command.pointers is None and chosen is None:
         draft = _tombstone(making, head, "redacted")

@@ -49,6 +49,43 @@ class PolicyRow:
     changed_at: str
 
 
+@dataclass(frozen=True, slots=True)
+class HoldRow:
+    """A legal hold that was placed."""
+
+    scope_key: int
+    hold_id: str
+    object_type: str | None
+    policy_basis: str
+    actor_id: str
+    authenticated_as: str | None
+    operation_id: str
+    placed_at: str
+    placed_seq: int
+
+
+@dataclass(frozen=True, slots=True)
+class ReleaseRow:
+    """A legal hold that was released."""
+
+    scope_key: int
+    hold_id: str
+    released_at: str
+    release_basis: str
+    released_by: str
+    release_operation_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class HeldRow:
+    """An object that the job has put on hold, and its retention before."""
+
+    scope_key: int
+    object_id: str
+    hold_id: str
+    retention_state: str
+
+
 @dataclass(slots=True)
 class Rows:
     """Everything that one transaction writes, but the scopes' heads."""
@@ -69,6 +106,13 @@ class Rows:
     policies: list[PolicyRow] = field(default_factory=list)
     chosen: list[tuple[int, int]] = field(default_factory=list)
     """(scope_key, ledger_seq): stored versions that lose what is erasable, one by one."""
+    holds: list[HoldRow] = field(default_factory=list)
+    releases: list[ReleaseRow] = field(default_factory=list)
+    held: list[HeldRow] = field(default_factory=list)
+    passed_on: list[tuple[int, str, str]] = field(default_factory=list)
+    """(scope_key, object_id, hold_id): a held object that another hold covers from now on."""
+    let_go: list[tuple[int, str]] = field(default_factory=list)
+    """(scope_key, object_id): objects that no hold's job is about any more."""
     touched: set[int] = field(default_factory=set)
     """The scopes that have a row here."""
     partitions: set[int] = field(default_factory=set)
@@ -118,6 +162,11 @@ class Rows:
         self.snapshots += other.snapshots
         self.rules |= other.rules
         self.policies += other.policies
+        self.holds += other.holds
+        self.releases += other.releases
+        self.held += other.held
+        self.passed_on += other.passed_on
+        self.let_go += other.let_go
         self.touched |= other.touched
         self.partitions |= other.partitions
 

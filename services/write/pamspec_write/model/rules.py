@@ -7,6 +7,21 @@ from dataclasses import dataclass
 from pamspec_common.errors import UnsupportedObjectType
 from pamspec_common.scope_policy import STRICT, ScopePolicy, rule_id
 
+OBJECT = "o"
+"""The kind of a head that is an object; relationships and grants are of other kinds."""
+
+
+@dataclass(frozen=True, slots=True)
+class Hold:
+    """A legal hold over the objects of a type, or over everything where it names none."""
+
+    hold_id: str
+    object_type: str | None
+
+    def covers(self, kind: str, object_type: str) -> bool:
+        """Whether an object, or a relationship, of that type is held."""
+        return self.object_type is None or (kind == OBJECT and self.object_type == object_type)
+
 
 @dataclass(frozen=True, slots=True)
 class ScopeRules:
@@ -15,6 +30,8 @@ class ScopeRules:
     version: int = 0
     policy_version: int = 0
     policy: ScopePolicy = STRICT
+    holds: tuple[Hold, ...] = ()
+    """The holds in force, in the order in which they were placed."""
 
     def rule(self, rule: str) -> str:
         """The `policy_rule_id` of a place in the policy."""
@@ -25,6 +42,10 @@ class ScopeRules:
         rule = self.policy.type_refusal(object_type)
         if rule is not None:
             raise UnsupportedObjectType(details={"field": "object_type"}, policy_rule_id=self.rule(rule))
+
+    def hold_over(self, kind: str, object_type: str) -> Hold | None:
+        """The first hold that covers an object or a relationship of that type, or None."""
+        return next((hold for hold in self.holds if hold.covers(kind, object_type)), None)
 
 
 NO_RULES = ScopeRules()

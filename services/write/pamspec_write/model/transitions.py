@@ -9,6 +9,7 @@ from pamspec_common.errors import InvalidRequest
 from pamspec_write.documents.states import Transition
 from pamspec_write.model import states as rules
 from pamspec_write.model.erasures import delete, redact
+from pamspec_write.model.holds import check_retention
 from pamspec_write.model.making import Making, carried_provenance, expected_head, following
 from pamspec_write.model.relationships import check_free
 
@@ -27,6 +28,8 @@ def transition(making: Making) -> Answer:
             return redact(making)
     head = expected_head(making, request.expected_version_id, rules.check_present)
     current = head.states()[f"{dimension}_state"]
+    if dimension == "retention":
+        check_retention(making.state.rules, head, target)
     rules.check_edge(making.state.rules, dimension, current, target, command.roles)
     rules.check_correction(dimension, current, target, has_provenance=command.provenance is not None)
     draft = following(head, making.command)

@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable
 from datetime import datetime
 
 from pamspec_common.postgres import Connection
 from pamspec_common.scope_policy import STRICT, stored_policy
-from pamspec_write.model.rows import PolicyRow
-from pamspec_write.model.rules import ScopeRules
+from pamspec_write.model.rows import PolicyRow, Rows
+from pamspec_write.model.rules import Hold, ScopeRules
+from pamspec_write.queries.holds import insert_hold, release_hold
 
 LOAD_RULES_SQL = """
-SELECT h.scope_key, h.rules_version, p.policy_version, p.policy
+SELECT h.scope_key, h.rules_version, p.policy_version, p.policy, l.hold_ids, l.object_types
 FROM core.scope_head h
 LEFT JOIN LATERAL (
   SELECT policy_version, policy FROM core.scope_policy p WHERE p.scope_key = h.scope_key
   ORDER BY policy_version DESC LIMIT 1) p ON true
+LEFT JOIN LATERAL (
+  SELECT array_agg(l.hold_id ORDER BY l.placed_at, l.hold_id) AS hold_ids,
+         array_agg(l.object_type ORDER BY l.placed_at, l.hold_id) AS object_types
+  FROM core.legal_hold l WHERE l.scope_key = h.scope_key AND l.released_at IS NULL AND NOT l.undone) l ON true
 WHERE h.scope_key = ANY ($1::bigint[])
 """
 
@@ -44,16 +49,21 @@ async def load_rules(conn: Connection, scope_keys: Iterable[int]) -> dict[int, S
             version=row["rules_version"],
             policy_version=row["policy_version"] or 0,
             policy=STRICT if row["policy"] is None else stored_policy(row["policy"]),
+            holds=tuple(map(Hold, row["hold_ids"] or (), row["object_types"] or ())),
         )
         for row in rows
     }
 
 
-async def change_rules(conn: Connection, versions: Mapping[int, int], policies: Sequence[PolicyRow]) -> None:
-    """Write changed rules and their new versions, by scope_key."""
-    await conn.execute(CHANGE_RULES_SQL, list(versions), list(versions.values()))
-    for one in policies:
-        await insert_policy(conn, one)
+async def change_rules(conn: Connection, rows: Rows) -> None:
+    """Write the changed rules of a transaction, and the versions that they have now."""
+    await conn.execute(CHANGE_RULES_SQL, list(rows.rules), list(rows.rules.values()))
+    for policy in rows.policies:
+        await insert_policy(conn, policy)
+    for hold in rows.holds:
+        await insert_hold(conn, hold)
+    for release in rows.releases:
+        await release_hold(conn, release)
 
 
 async def insert_policy(conn: Connection, row: PolicyRow) -> None:

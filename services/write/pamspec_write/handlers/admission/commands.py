@@ -18,6 +18,7 @@ from pamspec_write.documents.parts import Common, Provenance
 from pamspec_write.documents.relationships import Relate
 from pamspec_write.handlers.admission.entries import fill_entry
 from pamspec_write.handlers.admission.erasures import fill_delete, fill_redact
+from pamspec_write.handlers.admission.holds import fill_place_hold, fill_release_hold
 from pamspec_write.handlers.admission.objects import fill_create, fill_update
 from pamspec_write.handlers.admission.parts import set_content, set_provenance
 from pamspec_write.handlers.admission.relationships import fill_relate
@@ -40,6 +41,8 @@ FILL: dict[str, Fill] = {
     "record_event": fill_entry,
     "seal_snapshot": fill_seal,
     "update_scope": fill_update_scope,
+    "place_hold": fill_place_hold,
+    "release_hold": fill_release_hold,
 }
 """What is particular to each operation: checks its request and completes its command, provenance and content filled."""
 
