@@ -31,6 +31,7 @@ from pamspec_query.handlers.policies import list_policy_versions
 from pamspec_query.handlers.query import query
 from pamspec_query.handlers.read import read
 from pamspec_query.handlers.scopes import get_scope, list_scopes
+from pamspec_query.handlers.snapshots import compare_snapshots, list_snapshots
 from pamspec_query.handlers.verify import verify_ledger
 from pamspec_query.model.cursors import Cursors
 from pamspec_query.queries.heads import is_migrated
@@ -111,6 +112,8 @@ def build(settings: Settings) -> Service:
         "read": parts.operation("read", documents.Read, read),
         "query": parts.operation("query", documents.Query, query),
         "inspect_history": parts.operation("inspect_history", documents.InspectHistory, inspect_history),
+        "list_snapshots": parts.operation("list_snapshots", documents.ListSnapshots, list_snapshots),
+        "compare_snapshots": parts.operation("compare_snapshots", documents.CompareSnapshots, compare_snapshots),
         "get_scope": parts.operation("get_scope", documents.GetScope, get_scope),
         "list_policy_versions": parts.operation(
             "list_policy_versions", documents.ListPolicyVersions, list_policy_versions

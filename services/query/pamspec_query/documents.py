@@ -189,6 +189,23 @@ class InspectHistory(Scoped, kw_only=True):
     pagination: Pagination | None = None
 
 
+class ListSnapshots(Common, kw_only=True):
+    """list_snapshots."""
+
+    scope_id: Id | None = None
+    snapshot_id: Id | None = None
+    pagination: Pagination | None = None
+
+
+class CompareSnapshots(Common, kw_only=True):
+    """compare_snapshots (P231)."""
+
+    base_snapshot_id: Id
+    other_snapshot_id: Id
+    scope_id: Id | None = None
+    pagination: Pagination | None = None
+
+
 class GetScope(Scoped, kw_only=True):
     """get_scope."""
 

@@ -91,6 +91,12 @@ REQUESTS: dict[str, tuple[str, Document]] = {
         },
     ),
     "history of a range": ("inspect_history", {"after_sequence": 0}),
+    "list_snapshots": ("list_snapshots", {"snapshot_id": "snap:a", "pagination": {"limit": 10}}),
+    "snapshots of a scope": ("list_snapshots", {}),
+    "compare_snapshots": (
+        "compare_snapshots",
+        {"base_snapshot_id": "snap:a", "other_snapshot_id": "snap:b", "pagination": {"limit": 10}},
+    ),
     "get_scope": ("get_scope", {}),
     "list_scopes": ("list_scopes", {"pagination": {"limit": 10}}),
     "verify_ledger": ("verify_ledger", {}),

@@ -30,18 +30,19 @@ async def inspect_history(context: Context, request: InspectHistory) -> Answer:
     cursor = None if text is None else context.read_cursor(text)
     async with context.moment(request, ["event_classes"]) as (conn, scope_key, head):
         check_reached(head, request.after_sequence or 0)
-        after, until, members = request.after_sequence or 0, head.last_seq, None
+        after, until, snapshot = request.after_sequence or 0, head.last_seq, None
         if request.snapshot_id is not None:
             snapshot = await snapshots.snapshot(conn, scope_key, request.snapshot_id)
-            until, members = snapshot.position, snapshot.members
+            until = snapshot.position
         if cursor is not None:
             check_cursor(cursor, head)
             after, until = _place(cursor)
         if subject_id is not None:
-            held = members is None or subject_id in members
+            held = snapshot is None or snapshot.holds(subject_id)
             if not held or not await object_exists(conn, scope_key, subject_id, kind, until):
                 raise ObjectNotFound
         end = until if request.to_sequence is None else min(until, request.to_sequence)
+        members = None if snapshot is None else snapshot.members
         wanted = _wanted(context, request, subject_id, after, end, members)
         found, more = await entries(conn, scope_key, wanted, limit, context.store.settings.page_bytes)
     if kind == b"d" and not found and cursor is None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from bisect import bisect_left
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,13 +16,16 @@ class Snapshot:
 
     position: int
     ledger_epoch: int
-    members: Sequence[str] | None
+    members: list[str] | None
     """The ids that belong, sorted; None where all of the scope does."""
     descriptor: dict[str, Any]
 
     def holds(self, object_id: str) -> bool:
         """Whether an object or relationship belongs, if it was there at the position."""
-        return self.members is None or object_id in self.members
+        if self.members is None:
+            return True
+        place = bisect_left(self.members, object_id)
+        return self.members[place : place + 1] == [object_id]
 
 
 def check_position(snapshot_id: str | None, as_of: AsOf | None) -> None:

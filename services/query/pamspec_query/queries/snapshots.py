@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import asyncpg
 import orjson
 
@@ -26,6 +28,42 @@ CROSS JOIN LATERAL (
   WHERE v.object_id = k.object_id AND v.scope_key = $1 AND v.ledger_seq <= $3 AND v.kind IN ('o', 'r')
   ORDER BY v.version_seq DESC LIMIT 1) v
 """
+
+SNAPSHOT_PAGE_SQL = """
+WITH page AS MATERIALIZED (
+  SELECT snapshot_id, ledger_epoch, document FROM core.snapshot
+  WHERE scope_key = $1 AND snapshot_id > $2 AND ($3::text IS NULL OR snapshot_id = $3) ORDER BY snapshot_id LIMIT $4),
+weighed AS (
+  SELECT page.*, count(*) OVER () AS found, row_number() OVER (ORDER BY snapshot_id) AS n,
+         sum(octet_length(document)) OVER (ORDER BY snapshot_id) AS bytes
+  FROM page)
+SELECT snapshot_id, ledger_epoch, document, found FROM weighed WHERE n = 1 OR bytes <= $5 ORDER BY n
+"""
+
+SCOPE_OF_SNAPSHOT_SQL = "SELECT scope_id FROM core.resolve_snapshot($1, $2)"
+
+
+class Sealed(NamedTuple):
+    """A snapshot as it is listed."""
+
+    snapshot_id: str
+    ledger_epoch: int
+    document: bytes
+
+
+async def scope_of(conn: Connection, tenant_id: str, snapshot_id: str) -> str | None:
+    """The scope of a tenant's snapshot."""
+    found: str | None = await conn.fetchval(SCOPE_OF_SNAPSHOT_SQL, tenant_id, snapshot_id)
+    return found
+
+
+async def page(
+    conn: Connection, scope_key: int, snapshot_id: str | None, after: str, limit: int, max_bytes: int
+) -> tuple[list[Sealed], bool]:
+    """Snapshots by id, at most `limit` and about `max_bytes`, and whether more follow; or the one of that id."""
+    rows = await conn.fetch(SNAPSHOT_PAGE_SQL, scope_key, after, snapshot_id, limit + 1, max_bytes)
+    found = [Sealed(row["snapshot_id"], row["ledger_epoch"], row["document"]) for row in rows[:limit]]
+    return found, bool(rows) and rows[0]["found"] > len(found)
 
 
 async def snapshot(conn: Connection, scope_key: int, snapshot_id: str) -> Snapshot:
