@@ -341,7 +341,7 @@ async def test_k8_in_progress(http: Http) -> None:
         async def in_progress() -> bool:
             answer = await http.call("get_operation", {"operation_id": operation_id})
             assert answer.document["state"] in ("in_progress", "unknown"), answer.document
-            return answer.document["state"] == "in_progress"
+            return bool(answer.document["state"] == "in_progress")
 
         await until(in_progress, 10, "the operation is in progress")
         await held.rollback()

@@ -30,7 +30,7 @@ from pamspec_client.errors import (
     VersionConflict,
 )
 from pamspec_client.follow import Follow
-from pamspec_client.models import Envelope, Event, Outcome
+from pamspec_client.models import Envelope, Event, Outcome, Promotion
 from pamspec_client.nats_channel import NatsLogin
 from pamspec_client.transport import RetryPolicy
 from pamspec_client.wire import RawJson
@@ -59,6 +59,7 @@ __all__ = [
     "Outcome",
     "PamspecError",
     "PolicyDenied",
+    "Promotion",
     "ProtocolError",
     "RawJson",
     "RelationshipConflict",

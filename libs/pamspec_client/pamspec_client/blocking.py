@@ -139,6 +139,7 @@ class Client:
     redact = _blocking(AsyncClient.redact)
     delete = _blocking(AsyncClient.delete)
     relate = _blocking(AsyncClient.relate)
+    promote = _blocking(AsyncClient.promote)
     batch = _blocking(AsyncClient.batch)
     read = _blocking(AsyncClient.read)
     read_fields = _blocking(AsyncClient.read_fields)

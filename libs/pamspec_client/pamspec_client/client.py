@@ -21,6 +21,7 @@ from pamspec_client.models import (
     Outcome,
     PollPage,
     ProjectionAnswer,
+    Promotion,
     QueryItem,
     QueryPage,
     ReadAnswer,
@@ -49,6 +50,7 @@ _WRITES = frozenset(
         "redact",
         "delete",
         "relate",
+        "promote",
         "batch",
         "create_scope",
         "update_scope",
@@ -179,6 +181,10 @@ class AsyncClient:
         RelationshipConflict when an active relationship of that type joins them already.
         """
         return await self._typed(Outcome, "relate", request)
+
+    async def promote(self, **request: Unpack[r.PromoteRequest]) -> Promotion:
+        """Make an object of working memory, which it supersedes, in one commit (PAMSPEC P137)."""
+        return await self._typed(Promotion, "promote", request)
 
     async def batch(self, **request: Unpack[r.BatchRequest]) -> BatchOutcome:
         """Several writes in one request; errors of single items are in `results`, not raised."""

@@ -163,10 +163,46 @@ class Outcome(Document, kw_only=True):
         return bool(self.__dict__.get("replayed", False))
 
 
+class Superseding(msgspec.Struct, kw_only=True):
+    """The version that ended the working memory which was promoted."""
+
+    version_id: str
+    sequence: int
+
+
+class Promotion(Document, kw_only=True):
+    """What a promote answers."""
+
+    object_raw: msgspec.Raw = msgspec.field(name="object")
+    source: Superseding
+    relationship_id: str
+    """derived_from, from the new object to the working memory."""
+    event_ids: list[str]
+
+    @property
+    def object(self) -> Outcome:
+        """The new object, as a create would have answered it."""
+        return Outcome.of(self.object_raw)
+
+    @property
+    def replayed(self) -> bool:
+        """Whether this is the first outcome of a request that had been carried out before."""
+        return bool(self.__dict__.get("replayed", False))
+
+
 class _Probe(Document, kw_only=True):
-    """Whether a document is an error envelope."""
+    """What an answer in a batch is: an error, a promotion, or the outcome of another write."""
 
     error: msgspec.Raw = NOTHING
+    object: msgspec.Raw = NOTHING
+
+
+def _written(raw: bytes | msgspec.Raw) -> Outcome | Promotion | PamspecError:
+    probe = _Probe.of(raw)
+    error = refusal(json.loads(bytes(raw))) if bytes(probe.error) else None
+    if error is not None:
+        return error
+    return Promotion.of(raw) if bytes(probe.object) else Outcome.of(raw)
 
 
 class BatchOutcome(Document, kw_only=True):
@@ -176,13 +212,9 @@ class BatchOutcome(Document, kw_only=True):
     results_raw: list[msgspec.Raw] = msgspec.field(name="results")
 
     @property
-    def results(self) -> list[Outcome | PamspecError]:
-        """An outcome or an error for each item; errors are not raised here."""
-        found: list[Outcome | PamspecError] = []
-        for raw in self.results_raw:
-            error = refusal(json.loads(bytes(raw))) if bytes(_Probe.of(raw).error) else None
-            found.append(error if error is not None else Outcome.of(raw))
-        return found
+    def results(self) -> list[Outcome | Promotion | PamspecError]:
+        """An outcome or an error for each item, of a promote a Promotion; errors are not raised here."""
+        return [_written(raw) for raw in self.results_raw]
 
 
 class QueryItem(Document, kw_only=True):
@@ -250,14 +282,16 @@ class Operation(Document, kw_only=True):
     outcome_raw: msgspec.Raw = msgspec.field(name="outcome", default=NOTHING)
 
     @property
-    def outcome(self) -> Outcome | PamspecError | dict[str, Any] | None:
-        """The first answer: an Outcome where it is one of a version, else the document; the error of a failed one."""
+    def outcome(self) -> Outcome | Promotion | PamspecError | dict[str, Any] | None:
+        """The first answer: an Outcome or Promotion where it is one, else the document; the error of a failed one."""
         if bytes(self.outcome_raw) in (b"", b"null"):
             return None
         document: dict[str, Any] = json.loads(bytes(self.outcome_raw))
         error = refusal(document)
         if error is not None:
             return error
+        if "event_ids" in document:
+            return Promotion.of(self.outcome_raw)
         return Outcome.of(self.outcome_raw) if "version_id" in document else document
 
 

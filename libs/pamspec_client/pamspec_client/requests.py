@@ -1,6 +1,7 @@
 """What each operation takes: the keyword arguments of the client's methods, named as in the service's contract.
 
-A keyword that is None is left out, except `canonical_content`, where None is the JSON value null.
+A keyword that is None is left out, except `canonical_content` and `target_canonical_content`, where None is the
+JSON value null.
 """
 
 from __future__ import annotations
@@ -164,6 +165,20 @@ class RelateFields(Writing, total=False):
     policy_basis: str
 
 
+class PromoteFields(Writing, total=False):
+    """A promotion without its scope."""
+
+    source_object_id: Required[str]
+    expected_version_id: Required[str]
+    target_object_type: Required[str]
+    target_canonical_content: Required[Content]
+    provenance: Required[Provenance]
+    target_object_id: str
+    target_schema_id: str
+    target_lifecycle_state: LifecycleState
+    target_validation_state: ValidationState
+
+
 class CreateRequest(CreateFields, total=False):
     """Write the first version of an object."""
 
@@ -196,6 +211,12 @@ class DeleteRequest(DeleteFields, total=False):
 
 class RelateRequest(RelateFields, total=False):
     """Join two objects, or change how they are joined."""
+
+    scope_id: Required[str]
+
+
+class PromoteRequest(PromoteFields, total=False):
+    """Make an object of working memory, which it supersedes."""
 
     scope_id: Required[str]
 
@@ -242,7 +263,14 @@ class RelateItem(RelateFields, total=False):
     scope_id: str
 
 
-BatchItem: TypeAlias = CreateItem | UpdateItem | TransitionItem | RedactItem | DeleteItem | RelateItem
+class PromoteItem(PromoteFields, total=False):
+    """A promote in a batch."""
+
+    operation: Required[Literal["promote"]]
+    scope_id: str
+
+
+BatchItem: TypeAlias = CreateItem | UpdateItem | TransitionItem | RedactItem | DeleteItem | RelateItem | PromoteItem
 
 
 class BatchRequest(Writing, total=False):

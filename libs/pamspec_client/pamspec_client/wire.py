@@ -27,7 +27,7 @@ class RawJson:
 
 
 def encode(document: Mapping[str, Any]) -> bytes:
-    """The bytes of a request; members that are None are left out, except canonical_content.
+    """The bytes of a request; members that are None are left out, except content.
 
     Raises ValueError for NaN, Infinity, circular or too deep values, TypeError for what is no JSON value.
     """
@@ -38,7 +38,7 @@ def encode(document: Mapping[str, Any]) -> bytes:
 
 
 def _sent(name: str, value: Any) -> bool:
-    return value is not None or name == "canonical_content"
+    return value is not None or name in ("canonical_content", "target_canonical_content")
 
 
 def _value(value: Any) -> bytes:

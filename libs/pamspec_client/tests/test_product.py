@@ -22,13 +22,15 @@ from pamspec_client import (
     ObjectNotFound,
     ObjectRedacted,
     Outcome,
+    Promotion,
     RawJson,
+    RelationshipConflict,
     ScopeNotFound,
     SubscriptionClosed,
     VersionConflict,
 )
 from pamspec_client.documents import FollowChannel
-from pamspec_client.requests import CreateRequest
+from pamspec_client.requests import BatchItem, CreateRequest
 
 CHANNELS: tuple[FollowChannel, ...] = ("poll", "sse", "websocket", "nats")
 _numbers = itertools.count(1)
@@ -112,7 +114,7 @@ async def test_the_life_of_an_object(agent_client: AsyncClient, scope: str) -> N
 async def test_content_is_erased_and_stays_so(agent_client: AsyncClient, scope: str) -> None:
     client = agent_client
     made = await client.create(
-        **claim(scope, RawJson('{"n": 1.10, "name": "Ada", "list": [1, 2]}')), idempotency_key="k"
+        **claim(scope, RawJson('{"n": 1.10, "name": "Ada", "list": [1, 2]}'), idempotency_key="k")
     )
     assert made.object_id is not None
     left = await client.redact(
@@ -127,7 +129,7 @@ async def test_content_is_erased_and_stays_so(agent_client: AsyncClient, scope: 
     with pytest.raises(ObjectRedacted):
         await client.read(scope_id=scope, object_id=made.object_id, version_id=made.version_id)
     with pytest.raises(ObjectRedacted):
-        await client.create(**claim(scope, "whatever"), idempotency_key="k")
+        await client.create(**claim(scope, "whatever", idempotency_key="k"))
     gone = await client.batch(
         scope_id=scope,
         items=[
@@ -140,7 +142,9 @@ async def test_content_is_erased_and_stays_so(agent_client: AsyncClient, scope: 
             }
         ],
     )
-    assert gone.results[0].envelope.content == {"tombstone": True}
+    erased = gone.results[0]
+    assert isinstance(erased, Outcome)
+    assert erased.envelope.content == {"tombstone": True}
     with pytest.raises(ObjectRedacted):
         await client.read(scope_id=scope, object_id=made.object_id)
 
@@ -248,6 +252,66 @@ async def test_a_batch_answers_item_by_item(agent_client: AsyncClient, scope: st
     assert isinstance(second, ObjectNotFound)
     assert isinstance(third, Outcome)
     assert third.envelope.content_bytes == b"[2e0]"
+
+
+async def test_objects_are_joined_and_working_memory_is_promoted(agent_client: AsyncClient, scope: str) -> None:
+    one, two = [await agent_client.create(**claim(scope, n)) for n in range(2)]
+    assert one.object_id is not None
+    assert two.object_id is not None
+    joined: dict[str, Any] = {
+        "scope_id": scope,
+        "source_object_id": one.object_id,
+        "target_object_id": two.object_id,
+        "relationship_type": "informed_by",
+        "directionality": "directed",
+        "provenance": {"activity": "compared"},
+    }
+    made = await agent_client.relate(**joined, canonical_content={"weight": 1.50})
+    assert made.relationship_id is not None
+    found = await agent_client.read(scope_id=scope, relationship_id=made.relationship_id)
+    assert (found.relationship_type, found.target_object_id) == ("informed_by", two.object_id)
+    with pytest.raises(RelationshipConflict):
+        await agent_client.relate(**joined)
+    changed = await agent_client.relate(
+        scope_id=scope,
+        relationship_id=made.relationship_id,
+        expected_version_id=made.version_id,
+        canonical_content=None,
+        provenance={"activity": "compared again"},
+    )
+    assert (changed.sequence, changed.envelope.content) == (2, None)
+    memory = await agent_client.create(
+        **claim(scope, {"task_ref": "task:1", "content": "think"}) | {"object_type": "working_memory"}
+    )
+    assert memory.object_id is not None
+    promoted = await agent_client.promote(
+        scope_id=scope,
+        source_object_id=memory.object_id,
+        expected_version_id=memory.version_id,
+        target_object_type="decision",
+        target_canonical_content=None,
+        provenance={"activity": "decided"},
+        operation_id="op:promote",
+    )
+    assert (promoted.object.envelope.object_type, promoted.object.envelope.content) == ("decision", None)
+    assert (promoted.source.sequence, len(promoted.event_ids)) == (2, 4)
+    again = (await agent_client.get_operation(scope_id=scope, operation_id="op:promote")).outcome
+    assert isinstance(again, Promotion)
+    assert again.raw == promoted.raw
+    old = await agent_client.read(scope_id=scope, object_id=memory.object_id)
+    assert (old.lifecycle_state, old.version_id) == ("superseded", promoted.source.version_id)
+    back = await agent_client.update(
+        scope_id=scope,
+        object_id=memory.object_id,
+        expected_version_id=old.version_id,
+        restore_version_id=memory.version_id,
+        provenance={"activity": "restored"},
+    )
+    assert back.envelope.content == memory.envelope.content
+    joined.pop("scope_id")
+    item = cast(BatchItem, {"operation": "relate", **joined, "relationship_type": "produced_by"})
+    answer = await agent_client.batch(scope_id=scope, items=[item])
+    assert isinstance(answer.results[0], Outcome)
 
 
 async def test_queries_and_histories_are_walked_page_by_page(agent_client: AsyncClient, scope: str) -> None:

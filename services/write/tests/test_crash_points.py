@@ -79,6 +79,7 @@ async def once(database: Database, write_bus: NatsAddress) -> Any:
 async def _request(writer: Writer, kind: str) -> tuple[str, Document]:
     """A request of that kind, about an object of its own."""
     made = await writer.create({"text": "SECRET"})
+    memory = await writer.create({"task_ref": "t", "content": 1}, object_type="working_memory")
     update = writer.change(made, canonical_content="next", provenance=PROVENANCE)
     delete = writer.change(made, policy_basis="asked")
     redact = {**delete, "redaction_target": {"whole": True}}
@@ -92,6 +93,14 @@ async def _request(writer: Writer, kind: str) -> tuple[str, Document]:
         "relate": edge(made, made),
         "redact": redact,
         "paths redact": {**redact, "redaction_target": {"paths": ["/text"]}, "version_ids": [made["version_id"]]},
+        "promote": {
+            "scope_id": writer.scope,
+            "source_object_id": memory["object_id"],
+            "expected_version_id": memory["version_id"],
+            "target_object_type": "decision",
+            "target_canonical_content": "decided",
+            "provenance": PROVENANCE,
+        },
         "atomic batch": {"scope_id": writer.scope, "atomic": True, "items": items},
         "batch": {"scope_id": writer.scope, "items": [items[0], {"operation": "update", **update}]},
     }
@@ -107,6 +116,7 @@ GROWN = {
     "relate": [1, 1, 1, 1, 0, 0],
     "redact": [1, 1, 1, 1, 0, 2],
     "paths redact": [1, 1, 1, 1, 0, 1],
+    "promote": [3, 4, 4, 1, 0, 0],
     "atomic batch": [2, 2, 2, 3, 1, 2],
     "batch": [2, 2, 2, 3, 1, 0],
 }
@@ -129,6 +139,8 @@ async def _grown(writer: Writer, before: list[int]) -> list[int]:
         ("update", True),
         ("transition", True),
         ("relate", True),
+        ("promote", True),
+        ("promote", False),
         ("delete", True),
         ("redact", True),
         ("paths redact", False),

@@ -234,8 +234,9 @@ class Writer:
         assert len(versions) == await self.admin.fetchval("SELECT count(*) FROM core.version WHERE scope_key = $1", key)
         made_by = {entry.event.get("version_id"): entry for entry in reversed(entries) if _makes_version(entry.event)}
         assert {row["version_id"] for row in versions} == set(made_by)
-        times = [row["committed_at"] for row in versions]
-        assert times == sorted(set(times))
+        times = [(row["committed_at"], made_by[row["version_id"]].event["operation_id"]) for row in versions]
+        assert [time for time, _ in times] == sorted(time for time, _ in times)
+        assert len({time for time, _ in times}) == len(set(times)), "two operations share an instant"
         by_object: dict[str, list[asyncpg.Record]] = {}
         for row in versions:
             entry = made_by[row["version_id"]]
@@ -309,6 +310,8 @@ def check_answer(operation: str, answer: Answer) -> None:
 
 def _envelopes(document: Document) -> list[Document]:
     found = [document["envelope"]] if "envelope" in document else []
+    if "object" in document:
+        found += _envelopes(document["object"])
     for result in document.get("results", ()):
         found += _envelopes(result)
     return found

@@ -6,6 +6,7 @@ from pamspec_write.documents.entries import RecordEvent
 from pamspec_write.documents.erasures import Delete, Redact
 from pamspec_write.documents.holds import HoldObject, PlaceHold, ReleaseHold
 from pamspec_write.documents.objects import Create, Update
+from pamspec_write.documents.promotion import Promote
 from pamspec_write.documents.relationships import Relate
 from pamspec_write.documents.scopes import UpdateScope
 from pamspec_write.documents.snapshots import SealSnapshot
@@ -18,6 +19,7 @@ Request = (
     | Redact
     | Delete
     | Relate
+    | Promote
     | RecordEvent
     | SealSnapshot
     | UpdateScope
@@ -32,6 +34,7 @@ REQUESTS: dict[str, type[Request]] = {
     "redact": Redact,
     "delete": Delete,
     "relate": Relate,
+    "promote": Promote,
     "record_event": RecordEvent,
     "seal_snapshot": SealSnapshot,
     "update_scope": UpdateScope,

@@ -60,13 +60,16 @@ _PARTS: dict[str, type[PamspecError]] = {
 }
 
 
+_CONTENT = frozenset({"canonical_content", "target_canonical_content"})
+
+
 def check_members(document: dict[str, Any]) -> None:
     """Raise for what the decoder lets pass: null for an optional member, and times of another form than RFC 3339.
 
     An optional member is left out, never null; only content may be any JSON value.
     """
     for name, value in document.items():
-        if name == "canonical_content":
+        if name in _CONTENT:
             continue
         _check_member(name, value, InvalidRequest)
         if name in _PARTS and isinstance(value, dict):

@@ -50,20 +50,24 @@ class Update(Common, kw_only=True):
     restore_version_id: Id | None = None
 
 
-def check_schema_id(schema_id: str | None) -> None:
-    """Raise InvalidObject for a schema_id that is no URI."""
+def check_schema_id(schema_id: str | None, field: str = "schema_id") -> None:
+    """Raise InvalidObject for a schema_id that is no URI; `field` is its member."""
     if schema_id is not None and not is_uri(schema_id):
-        raise InvalidObject("schema_id must be an absolute URI.", details={"field": "schema_id"})
+        raise InvalidObject(f"{field} must be an absolute URI.", details={"field": field})
 
 
-def check_object_type(object_type: str, schema_id: str | None) -> None:
-    """Raise InvalidObject unless the type is a standard one, or an extension type with a schema_id (P57)."""
+def check_object_type(object_type: str, schema_id: str | None, prefix: str = "") -> None:
+    """Raise InvalidObject unless the type is a standard one, or an extension type with a schema_id (P57).
+
+    `prefix` is what their members' names begin with.
+    """
     if object_type in STANDARD_TYPES:
         return
     if not is_extension_type(object_type):
         raise InvalidObject(
-            "object_type is neither a standard type nor a reverse-domain name or URI.",
-            details={"field": "object_type", "standard_types": sorted(STANDARD_TYPES)},
+            f"{prefix}object_type is neither a standard type nor a reverse-domain name or URI.",
+            details={"field": f"{prefix}object_type", "standard_types": sorted(STANDARD_TYPES)},
         )
     if schema_id is None:
-        raise InvalidObject("An extension type needs a schema_id.", details={"field": "schema_id"})
+        field = f"{prefix}schema_id"
+        raise InvalidObject(f"An extension type needs a {field}.", details={"field": field})

@@ -64,6 +64,8 @@ def wanted_of(works: Sequence[Work]) -> tuple[Wanted, dict[int, ScopeRef]]:
             key = command.scope.scope_key
             if command.object_id is not None:
                 wanted.objects.add((key, command.object_id))
+            if command.restored is not None:
+                wanted.restored.add((key, command.restored))
             if command.past:
                 wanted.versions.update((key, version_id) for version_id in command.past)
             if command.kind == "r":

@@ -46,6 +46,8 @@ class Command:
     """Where the target of a relationship lies, when that is another scope."""
     edge: EdgeKey | None = None
     """What a new relationship joins."""
+    restored: str | None = None
+    """The id of the past version of its object whose content comes back."""
     past: Sequence[str] = ()
     """The ids of past versions of its object that the decision rests on."""
     pointers: Sequence[Pointer] | None = None

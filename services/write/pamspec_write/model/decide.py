@@ -23,6 +23,7 @@ from pamspec_write.model.holds import hold_object, let_go, place_hold, release_h
 from pamspec_write.model.making import Making
 from pamspec_write.model.objects import create, update
 from pamspec_write.model.policies import update_scope
+from pamspec_write.model.promotion import promote
 from pamspec_write.model.records import (
     UNSTORED_CODES,
     again,
@@ -46,6 +47,7 @@ DECISIONS: dict[str, Callable[[Making], Answer]] = {
     "redact": redact,
     "delete": delete,
     "relate": relate,
+    "promote": promote,
     "record_event": record_event,
     "seal_snapshot": seal_snapshot,
     "update_scope": update_scope,

@@ -142,6 +142,16 @@ class PastVersion(msgspec.Struct, frozen=True):
     ledger_seq: int
 
 
+class OldContent(msgspec.Struct, frozen=True):
+    """What a past version of an object held; `content` is None once it was erased."""
+
+    object_id: str
+    ledger_seq: int
+    schema_id: str | None
+    availability_state: str
+    content: bytes | None
+
+
 @dataclass(slots=True)
 class ScopeState:
     """One scope under its lock."""
@@ -162,6 +172,8 @@ class ScopeState:
     sources: dict[bytes, SourceRecord] = field(default_factory=dict)
     past: dict[str, PastVersion] = field(default_factory=dict)
     """The stored versions that commands name, by version_id."""
+    old: dict[str, OldContent] = field(default_factory=dict)
+    """What versions held whose content comes back, by version_id."""
     made: dict[int, str] = field(default_factory=dict)
     """ledger_seq -> object_id of the versions of this batch."""
     evaluations: Evaluations | None = None
@@ -211,6 +223,10 @@ class ScopeState:
                     if known.operation_hash == hash_:
                         self.sources[source] = structs.replace(known, salt=None, fingerprint=None)
 
+        for version_id, old in self.old.items():
+            if old.object_id == object_id and (chosen is None or old.ledger_seq in chosen):
+                self.old[version_id] = structs.replace(old, content=None)
+
     def copy(self) -> ScopeState:
         """A state that can be changed and thrown away."""
         return replace(
@@ -219,6 +235,7 @@ class ScopeState:
             records=dict(self.records),
             keys=dict(self.keys),
             sources=dict(self.sources),
+            old=dict(self.old),
             made=dict(self.made),
             edges=dict(self.edges),
         )

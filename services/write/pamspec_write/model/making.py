@@ -91,7 +91,7 @@ class Making:
         status: int = 200,
     ) -> Answer:
         """Add the version's event, its companion and the record, and answer."""
-        state, command, head = self.state, self.command, made.head
+        state, head = self.state, made.head
         payload = self.payload({**version_facts(head, made.digest), **(facts or {})})
         event_id: str = self.entropy.mint("evt")
         if erasing:
@@ -99,20 +99,30 @@ class Making:
         self._event(head, event_type, payload, event_id)
         if companion is not None:
             self._event(head, companion, payload, self.entropy.mint("evt"))
-        body = version_answer(
-            named={ID_MEMBER[head.kind]: head.object_id},
-            version_id=head.version_id,
-            scope_id=state.ref.scope_id,
-            sequence=head.version_seq,
-            ledger_sequence=state.last_seq,
-            event_id=event_id,
-            operation_id=command.operation_id,
-            envelope=made.envelope,
-            erasing=command.operation in ERASING,
-        )
-        answer = Answer(status, body, positions(state, state.last_seq))
+        answer = Answer(status, self.answer_body(made, event_id), positions(state, state.last_seq))
         self.remember(answer, ledger_seq=head.ledger_seq, event_id=event_id)
         return answer
+
+    def answer_body(self, made: Made, event_id: str) -> bytes:
+        """What a write answers that made this version, once its last event was added; `event_id` is the first's."""
+        head = made.head
+        return version_answer(
+            named={ID_MEMBER[head.kind]: head.object_id},
+            version_id=head.version_id,
+            scope_id=self.state.ref.scope_id,
+            sequence=head.version_seq,
+            ledger_sequence=self.state.last_seq,
+            event_id=event_id,
+            operation_id=self.command.operation_id,
+            envelope=made.envelope,
+            erasing=self.command.operation in ERASING,
+        )
+
+    def tell(self, head: Head, event_type: str, facts: Document) -> str:
+        """Add an event about a version; its id."""
+        event_id: str = self.entropy.mint("evt")
+        self._event(head, event_type, self.payload(facts), event_id)
+        return event_id
 
     def _event(self, head: Head, event_type: str, payload: Document, event_id: str) -> None:
         add_event(
@@ -129,8 +139,15 @@ class Making:
             kind=head.kind,
         )
 
-    def remember(self, answer: Answer, *, ledger_seq: int | None = None, event_id: str | None = None) -> None:
-        """Add the command's record."""
+    def remember(
+        self,
+        answer: Answer,
+        *,
+        ledger_seq: int | None = None,
+        event_id: str | None = None,
+        beside: bytes | None = None,
+    ) -> None:
+        """Add the command's record; `beside` is what the answer holds besides the version at `ledger_seq`."""
         remember(
             self.state,
             self.rows,
@@ -141,6 +158,7 @@ class Making:
             repeatable=self.command.repeatable,
             ledger_seq=ledger_seq,
             event_id=event_id,
+            beside=beside,
         )
 
 

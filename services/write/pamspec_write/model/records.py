@@ -86,7 +86,7 @@ def outcome(state: ScopeState, record: Record) -> Answer:
     """The answer that a record stands for; ObjectDeleted or ObjectRedacted once what it held was erased."""
     if record.answer is not None:
         return Answer(record.answer.status, record.answer.body, dict(record.answer.headers))
-    if record.stored is not None or record.ledger_seq is None:
+    if record.ledger_seq is None:
         return Answer(record.status, record.stored or b"{}", positions(state, record.last_seq))
     stored = _check_not_erased(record)
     body = version_answer(
@@ -100,6 +100,8 @@ def outcome(state: ScopeState, record: Record) -> Answer:
         envelope=envelope_bytes(record.metadata or b"{}", record.content, record.private),
         erasing=record.operation in ERASING,
     )
+    if record.stored is not None:
+        body = promotion_answer(body, record.stored)
     return Answer(record.status, body, positions(state, record.last_seq))
 
 
@@ -152,6 +154,11 @@ def version_answer(
     return dumps(document)
 
 
+def promotion_answer(target: bytes, beside: bytes) -> bytes:
+    """The body of a promote: what a create of the target would answer, and what its record keeps beside that."""
+    return dumps({"object": Fragment(target), **orjson.loads(beside)})
+
+
 def erasure_id(event_id: str) -> str:
     """The id of the erasure that an object_deleted or object_redacted event began."""
     return "erasure:" + event_id.partition(":")[2]
@@ -188,8 +195,9 @@ def remember(
     repeatable: bytes | None,
     ledger_seq: int | None = None,
     event_id: str | None = None,
+    beside: bytes | None = None,
 ) -> None:
-    """Add the operation's record; of an answer made of a version only the reference is stored."""
+    """Add the operation's record; of an answer made of a version the reference is stored, and what stands `beside`."""
     last = answer.headers.get(HEADER_LEDGER_SEQUENCE)
     record = Record(
         operation_hash=work.operation_hash,
@@ -201,7 +209,7 @@ def remember(
         status=answer.status,
         ledger_seq=ledger_seq,
         last_seq=int(last) if last else None,
-        stored=answer.body if ledger_seq is None else None,
+        stored=answer.body if ledger_seq is None else beside,
         answer=answer,
         event_id=event_id,
     )

@@ -41,7 +41,7 @@ def _create(making: Making, request: Relate) -> Answer:
     assert request.directionality is not None
     assert command.provenance is not None
     if far is not near:
-        check_crossing(state, making.states[far.scope_key])
+        check_crossing(state, making.states[far.scope_key], label)
     check_end(state, source, "source_object_id")
     check_end(making.states[far.scope_key], target, "target_object_id")
     relationship_id = command.object_id or making.entropy.mint("rel")
@@ -50,28 +50,12 @@ def _create(making: Making, request: Relate) -> Answer:
             "Something of that id exists already; update it, or relate under another id.",
             details={"reason": "object_exists", "relationship_id": relationship_id},
         )
-    draft = Draft(
-        object_id=relationship_id,
-        kind="r",
-        object_type=label,
-        schema_id=None,
-        states={
-            "lifecycle_state": request.lifecycle_state or "active",
-            "availability_state": "available",
-            "retention_state": "retained",
-            "validation_state": request.validation_state or "unverified",
-        },
-        times={name: wire(value) for name in TIME_FIELDS if (value := getattr(request, name)) is not None},
-        content=command.content,
-        projection=command.projection,
-        provenance={},
-        private=statements_of(command),
-        extra={},
-        previous=None,
-        actor=command.actor,
-        operation_hash=command.operation_hash,
-        ends=Ends(source, target, request.target_scope_id, request.directionality),
-    )
+    ends = Ends(source, target, request.target_scope_id, request.directionality)
+    draft = first_edge(making, relationship_id=relationship_id, label=label, ends=ends)
+    draft.states["lifecycle_state"] = request.lifecycle_state or "active"
+    draft.states["validation_state"] = request.validation_state or "unverified"
+    draft.times = {name: wire(value) for name in TIME_FIELDS if (value := getattr(request, name)) is not None}
+    draft.content, draft.projection = command.content, command.projection
     if draft.states["lifecycle_state"] == "active":
         check_free(state, draft.ends, label)
     if request.policy_basis is not None:
@@ -89,6 +73,8 @@ def _update(making: Making, request: Relate) -> Answer:
     _check_same(head, request)
     draft = following(head, command)
     assert draft.ends is not None
+    if draft.ends.target_scope_id is not None:
+        check_leaving(making.state, draft.ends.target_scope_id, head.object_type)
     if request.directionality is not None:
         draft.ends = structs.replace(draft.ends, directionality=request.directionality)
     if request.canonical_content is not msgspec.UNSET:
@@ -101,6 +87,32 @@ def _update(making: Making, request: Relate) -> Answer:
             draft.times[name] = wire(value)
     making.account(draft, command.provenance)
     return making.finish(making.version(draft), "relationship_updated")
+
+
+def first_edge(making: Making, *, relationship_id: str, label: str, ends: Ends) -> Draft:
+    """The draft of a new relationship, active and without content."""
+    return Draft(
+        object_id=relationship_id,
+        kind="r",
+        object_type=label,
+        schema_id=None,
+        states={
+            "lifecycle_state": "active",
+            "availability_state": "available",
+            "retention_state": "retained",
+            "validation_state": "unverified",
+        },
+        times={},
+        content=None,
+        projection=None,
+        provenance={},
+        private=statements_of(making.command),
+        extra={},
+        previous=None,
+        actor=making.command.actor,
+        operation_hash=making.command.operation_hash,
+        ends=ends,
+    )
 
 
 def check_end(state: ScopeState, object_id: str, field: str) -> None:
@@ -124,9 +136,24 @@ def check_free(state: ScopeState, ends: Ends | None, label: str) -> None:
         raise RelationshipConflict(details={"relationship_id": rival})
 
 
-def check_crossing(state: ScopeState, far: ScopeState) -> None:
-    """Raise PolicyDenied unless both scopes' policies open the way from one to the other (P13, P74, S10)."""
-    raise PolicyDenied("No policy of these scopes lets relationships lead from one to the other.")
+def check_crossing(state: ScopeState, far: ScopeState, label: str) -> None:
+    """Raise PolicyDenied unless both scopes' policies let that type lead from one to the other (P13, P74-P75, P224)."""
+    check_leaving(state, far.ref.scope_id, label)
+    if not far.policy.accepts_from(state.ref.scope_id, label):
+        raise PolicyDenied(
+            "The other scope's policy takes no such relationship from here; its cross_scope.accept_from would have to"
+            " name this scope."
+        )
+
+
+def check_leaving(state: ScopeState, target_scope_id: str, label: str) -> None:
+    """Raise PolicyDenied unless the scope's policy lets that type lead from here to the other."""
+    if not state.policy.relates_to(target_scope_id, label):
+        raise PolicyDenied(
+            "This scope's policy lets no such relationship lead there; its cross_scope.relate_to would have to name"
+            " the other scope.",
+            policy_rule_id=state.rules.rule("cross_scope/relate_to"),
+        )
 
 
 def _check_same(head: Head, request: Relate) -> None:

@@ -48,6 +48,9 @@ EDGES: dict[str, dict[str, frozenset[str]]] = {
     },
 }
 
+PROMOTABLE = frozenset({"scratch", "candidate", "active"})
+"""Where Promote's own edge to superseded begins (S1), and where the plain one does."""
+
 ALL_STATES = frozenset(state for edges in EDGES.values() for state in edges)
 
 
@@ -73,6 +76,15 @@ def check_edge(rules: ScopeRules, dimension: str, current: str, target: str, rol
         },
         policy_rule_id=rules.rule("overrides") if by_policy else None,
     )
+
+
+def check_promotable(current: str) -> None:
+    """Raise unless working memory in that state is superseded by what it is promoted to (S1)."""
+    if current not in PROMOTABLE:
+        raise InvalidStateTransition(
+            f"Working memory that is {current} is not promoted; only scratch, candidate and active ones are.",
+            details={"dimension": "lifecycle", "from": current, "allowed": [], "reason": "no_such_edge"},
+        )
 
 
 def check_correction(dimension: str, current: str, target: str, *, has_provenance: bool) -> None:

@@ -11,6 +11,7 @@ import orjson
 from pamspec_common.postgres import Connection
 from pamspec_write.model.facts import Ends, Head, PastVersion, Record, ScopeRef, ScopeState, SourceRecord
 from pamspec_write.queries.relationships import ends
+from pamspec_write.queries.restored import restored
 from pamspec_write.queries.snapshots import evaluations
 
 # Each row is looked up by itself (LATERAL with LIMIT), so that no plan can begin with a whole scope.
@@ -107,6 +108,8 @@ class Wanted:
         """(tenant_id, snapshot_id)"""
         self.members: set[tuple[int, str]] = set()
         """(scope_key, id) of what snapshots are to hold"""
+        self.restored: set[tuple[int, str]] = set()
+        """(scope_key, version_id) of versions whose content comes back"""
         self.versions: set[tuple[int, str]] = set()
         self.others: set[tuple[int, str]] = set()
         """Objects that must be there."""
@@ -147,6 +150,8 @@ async def prefetch(conn: Connection, wanted: Wanted, refs: Iterable[ScopeRef]) -
         for row in await conn.fetch(VERSIONS_SQL, *_pairs(wanted.versions)):
             found = PastVersion(row["version_id"], row["object_id"], row["version_seq"], row["ledger_seq"])
             states[row["scope_key"]].past[found.version_id] = found
+    if wanted.restored:
+        await restored(conn, states, wanted.restored)
     if wanted.others or wanted.edges or wanted.rivals:
         await ends(conn, states, wanted.others, wanted.edges, wanted.rivals)
     return states

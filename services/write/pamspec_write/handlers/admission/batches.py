@@ -25,7 +25,7 @@ from pamspec_write.handlers.admission.commands import (
 from pamspec_write.model.commands import BatchCommand, Command, RefusedItem, key_hash, operation_hash
 
 MAX_BATCH_OPERATION_ID = 250
-BATCHED = ("create", "update", "transition", "redact", "delete", "relate")
+BATCHED = ("create", "update", "transition", "redact", "delete", "relate", "promote")
 """The operations that an item of a batch may be."""
 
 

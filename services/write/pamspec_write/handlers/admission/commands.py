@@ -21,6 +21,7 @@ from pamspec_write.handlers.admission.erasures import fill_delete, fill_redact
 from pamspec_write.handlers.admission.holds import fill_place_hold, fill_release_hold
 from pamspec_write.handlers.admission.objects import fill_create, fill_update
 from pamspec_write.handlers.admission.parts import set_content, set_provenance
+from pamspec_write.handlers.admission.promotion import fill_promote
 from pamspec_write.handlers.admission.relationships import fill_relate
 from pamspec_write.handlers.admission.scopes import fill_update_scope
 from pamspec_write.handlers.admission.snapshots import fill_seal
@@ -38,6 +39,7 @@ FILL: dict[str, Fill] = {
     "redact": fill_redact,
     "delete": fill_delete,
     "relate": fill_relate,
+    "promote": fill_promote,
     "record_event": fill_entry,
     "seal_snapshot": fill_seal,
     "update_scope": fill_update_scope,

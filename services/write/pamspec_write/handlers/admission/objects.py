@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 
 from pamspec_common import strict_json
-from pamspec_common.errors import InvalidObject, InvalidRequest, NotOffered
+from pamspec_common.errors import InvalidObject, InvalidRequest
 from pamspec_write.documents.decoding import decode, plain
 from pamspec_write.documents.objects import Create, Update, check_object_type, check_schema_id
 from pamspec_write.documents.parts import Integrity, QualitySignals, SourceEvent
@@ -24,11 +24,13 @@ def fill_create(command: Command, request: Create, document: dict[str, Any]) -> 
 def fill_update(command: Command, request: Update, document: dict[str, Any]) -> None:
     """A version after another."""
     _fill(command, request, document)
-    if request.restore_version_id is not None:
-        raise NotOffered(
-            "restore_version_id is not offered yet; send the content of that version instead.",
-            field="restore_version_id",
+    if request.restore_version_id is not None and request.canonical_content is not msgspec.UNSET:
+        raise InvalidRequest(
+            "The request brings content and names a version to take it from; send canonical_content or"
+            " restore_version_id.",
+            details={"field": "restore_version_id"},
         )
+    command.restored = request.restore_version_id
 
 
 def _fill(command: Command, request: Create | Update, document: dict[str, Any]) -> None:
@@ -52,7 +54,7 @@ def _check_first_states(request: Create) -> None:
 
 def _bind_source(command: Command, source: SourceEvent, document: dict[str, Any]) -> None:
     """K6: (source, id) binds the payload: the operation, what it is about, and the content."""
-    about = ("object_id", "object_type", "schema_id", "canonical_content")
+    about = ("object_id", "object_type", "schema_id", "canonical_content", "restore_version_id")
     bound = {name: document[name] for name in about if name in document}
     command.source_hash = source_hash(source.source, source.id)
     command.source_payload = command.operation.encode() + b"\x00" + strict_json.canonical(bound)
