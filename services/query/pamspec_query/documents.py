@@ -154,6 +154,15 @@ class Ordering(msgspec.Struct, forbid_unknown_fields=True):
     tie_break: Annotated[list[str], msgspec.Meta(min_length=1, max_length=8)] | None = None
 
 
+class Traverse(msgspec.Struct, forbid_unknown_fields=True):
+    """Where to start, and along which relationships to go how far (P151)."""
+
+    from_: Annotated[list[Id], msgspec.Meta(min_length=1, max_length=1000)] = msgspec.field(name="from")
+    relationship_types: Annotated[list[Word], msgspec.Meta(min_length=1, max_length=1000)] | None = None
+    direction: Literal["outgoing", "incoming", "both"] = "outgoing"
+    depth: Annotated[int, msgspec.Meta(ge=1, le=8)] = 1
+
+
 class Query(Scoped, kw_only=True):
     """query (P120-P123)."""
 
@@ -163,7 +172,7 @@ class Query(Scoped, kw_only=True):
     snapshot_id: Id | None = None
     embedding_space_id: Id | None = None
     explain_ranking: bool = False
-    traverse: dict[str, Any] | None = None
+    traverse: Traverse | None = None
     fields: Fields | None = None
     exact: bool = False
     count: Literal["bounded", "exact"] | None = None
@@ -245,7 +254,7 @@ T = TypeVar("T", bound=Common)
 
 def decode(kind: type[T], document: Any) -> T:
     """A document of `kind` from a parsed body; InvalidRequest names the member that does not fit."""
-    return documents.decode(kind, document, free=("where", "traverse"))
+    return documents.decode(kind, document, free=("where",))
 
 
 def holds_nul(value: Any) -> bool:

@@ -12,7 +12,9 @@ from pamspec_common.postgres import Connection
 from pamspec_common.strict_json import dumps
 from pamspec_query.documents import Query
 from pamspec_query.handlers.context import Context, check_cursor, refuse_grant
+from pamspec_query.handlers.traverse import Ground, traverse
 from pamspec_query.model import ordering
+from pamspec_query.model.bounds import Bounds
 from pamspec_query.model.cursors import Cursor
 from pamspec_query.model.plan import Plan, plan
 from pamspec_query.model.positions import Head, check_reached, headers
@@ -37,6 +39,9 @@ async def query(context: Context, request: Query) -> Answer:
             snapshot = await snapshots.snapshot(conn, scope_key, request.snapshot_id)
             pinned = await snapshots.versions(conn, scope_key, snapshot)
             wanted = replace(wanted, ledger_sequence=snapshot.position, pinned=pinned)
+        elsewhere: list[tuple[str, int]] = []
+        if request.traverse is not None:
+            wanted, elsewhere = await _reached(context, conn, scope_key, head, request, wanted, cursor)
         at = await _where(conn, scope_key, head, wanted, cursor)
         page = await fetch_page(conn, scope_key, wanted, at, context.store.settings.page_bytes)
         counted = await _count(conn, scope_key, wanted, at, cursor)
@@ -46,8 +51,35 @@ async def query(context: Context, request: Query) -> Answer:
     if page.more:
         after = ordering.written(wanted.order, page.items[-1].keys)
         carried = None if counted is None else (counted.value, counted.exact)
-        next_cursor = context.write_cursor(Cursor(head.ledger_epoch, at.position, after, carried))
+        next_cursor = context.write_cursor(Cursor(head.ledger_epoch, at.position, after, carried, tuple(elsewhere)))
     return Answer(200, _body(wanted, page.items, next_cursor, hint, counted), headers(at.position, head.ledger_epoch))
+
+
+async def _reached(
+    context: Context,
+    conn: Connection,
+    scope_key: int,
+    head: Head,
+    request: Query,
+    wanted: Plan,
+    cursor: Cursor | None,
+) -> tuple[Plan, list[tuple[str, int]]]:
+    """The plan over what a traversal reaches, and the positions of the other scopes that it entered."""
+    assert request.traverse is not None
+    if cursor is not None:
+        check_cursor(cursor, head)
+        position = cursor.position
+    else:
+        position = await _position(conn, scope_key, head, wanted)
+    ended = None if cursor is None else dict(cursor.elsewhere)
+    home = Ground(request.scope_id, scope_key, position)
+    grounds = await traverse(context, conn, home, request.traverse, wanted, ended)
+    own = home.sequences if wanted.pinned is None else home.sequences & set(wanted.pinned)
+    others = [(ground.scope_key, sequence) for ground in grounds[1:] for sequence in sorted(ground.sequences)]
+    entered = [(ground.scope_id, ground.position) for ground in grounds[1:]] if cursor is None else cursor.elsewhere
+    by = (*wanted.order, ordering.BY_SCOPE) if entered else wanted.order
+    reached = replace(wanted, pinned=sorted(own), elsewhere=others, order=by, bounds=Bounds())
+    return reached, list(entered)
 
 
 async def _count(conn: Connection, scope_key: int, wanted: Plan, at: At, cursor: Cursor | None) -> Count | None:
@@ -73,13 +105,18 @@ async def _where(conn: Connection, scope_key: int, head: Head, wanted: Plan, cur
         except ValueError:
             raise InvalidRequest("The cursor does not fit the ordering; start again without a cursor.") from None
         return await _bounded(conn, scope_key, At(cursor.position, cursor.position == head.last_seq, after), wanted)
-    position = head.last_seq
+    position = await _position(conn, scope_key, head, wanted)
+    return await _bounded(conn, scope_key, At(position, position == head.last_seq, None), wanted)
+
+
+async def _position(conn: Connection, scope_key: int, head: Head, wanted: Plan) -> int:
+    """The position of a first page."""
     if wanted.ledger_sequence is not None:
         check_reached(head, wanted.ledger_sequence)
-        position = wanted.ledger_sequence
-    elif wanted.recorded_at is not None:
-        position = await position_at(conn, scope_key, wanted.recorded_at, head.last_seq)
-    return await _bounded(conn, scope_key, At(position, position == head.last_seq, None), wanted)
+        return wanted.ledger_sequence
+    if wanted.recorded_at is not None:
+        return await position_at(conn, scope_key, wanted.recorded_at, head.last_seq)
+    return head.last_seq
 
 
 async def _bounded(conn: Connection, scope_key: int, at: At, wanted: Plan) -> At:

@@ -31,6 +31,8 @@ class Cursor(msgspec.Struct, array_like=True, frozen=True):
     after: list[Any]
     count: tuple[int, bool] | None = None
     """What the first page counted, where it was asked to."""
+    elsewhere: tuple[tuple[str, int], ...] = ()
+    """The positions of the other scopes that the first page entered."""
 
 
 _decoder = msgspec.msgpack.Decoder(Cursor)

@@ -29,6 +29,10 @@ class OrderKey:
 DEFAULT = (OrderKey(FIELDS["ledger_sequence"], True),)
 
 
+BY_SCOPE = OrderKey(Field("scope", "integer", "s.scope_key"), False)
+"""What decides last where an answer holds versions of several scopes, whose ledger sequences may be equal."""
+
+
 def order(ordering: Ordering | None) -> tuple[OrderKey, ...]:
     """The keys of a request, cut after the first unique one; InvalidRequest for a field that cannot order."""
     if ordering is None:

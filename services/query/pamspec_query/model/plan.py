@@ -49,6 +49,8 @@ class Plan:
     count: str | None
     pinned: Sequence[int] | None = None
     """The ledger sequences of the only versions that may be shown; None where all may."""
+    elsewhere: Sequence[tuple[int, int]] = ()
+    """Versions of other scopes that may be shown beside `pinned`: their scope's key and their ledger sequence."""
 
     def narrowing(self) -> list[str]:
         """The fields by which the request can be narrowed when it scans too much."""
@@ -62,8 +64,11 @@ def plan(request: Query) -> Plan:
     expression = request.query
     _refuse_ranked(request, expression)
     check_position(request.snapshot_id, expression.as_of)
-    if request.traverse is not None:
-        raise not_offered("traverse", "Traversal of relationships")
+    if request.traverse is not None and any("\0" in name for name in request.traverse.relationship_types or []):
+        raise InvalidRequest(
+            "traverse.relationship_types: a NUL character cannot be looked for.",
+            details={"field": "traverse.relationship_types"},
+        )
     filters = expression.filters or Filters()
     related = filters.relationship_type
     as_of = check_as_of(expression.as_of)
@@ -98,11 +103,6 @@ def plan(request: Query) -> Plan:
         bounds=bounds(span, where),
         count=request.count,
     )
-
-
-def not_offered(field: str, what: str) -> NotOffered:
-    """The refusal of something that the contract names and this version does not do."""
-    return NotOffered(f"{what} is not offered yet; leave {field} out.", field=field)
 
 
 def check_fields(fields: Sequence[str] | None) -> list[str] | None:

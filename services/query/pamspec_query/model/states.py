@@ -44,6 +44,10 @@ class States:
         passing = self.passing[dimension]
         return tuple(STATES[dimension]) if passing is None else passing
 
+    def lists(self) -> list[tuple[str, ...]]:
+        """The states that pass, dimension by dimension."""
+        return [self.of(dimension) for dimension in STATES]
+
     @property
     def shows_erased(self) -> bool:
         """Whether tombstones are asked for (S21)."""

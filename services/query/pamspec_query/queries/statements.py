@@ -11,39 +11,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, LiteralString
 
-from pamspec_query.model.bounds import Span
-from pamspec_query.model.fields import STATE_COLUMNS
 from pamspec_query.model.ordering import DEFAULT, OrderKey
 from pamspec_query.model.plan import Plan
-from pamspec_query.queries.predicates import Arguments, Cast, all_of, compile_tree
+from pamspec_query.queries.filters import filters
+from pamspec_query.queries.predicates import Arguments, Cast, all_of
 
-_STATE_VALUES: dict[str, LiteralString] = {
-    "scratch": "'scratch'",
-    "candidate": "'candidate'",
-    "active": "'active'",
-    "superseded": "'superseded'",
-    "deprecated": "'deprecated'",
-    "archived": "'archived'",
-    "available": "'available'",
-    "partially_redacted": "'partially_redacted'",
-    "redacted": "'redacted'",
-    "deleted": "'deleted'",
-    "retained": "'retained'",
-    "expired": "'expired'",
-    "pending_deletion": "'pending_deletion'",
-    "legal_hold": "'legal_hold'",
-    "unverified": "'unverified'",
-    "corroborated": "'corroborated'",
-    "disputed": "'disputed'",
-    "rejected": "'rejected'",
-}
-_BASIS: dict[str, tuple[LiteralString, Cast]] = {
-    "observed_at": ("s.observed_at", "timestamptz"),
-    "asserted_at": ("s.asserted_at", "timestamptz"),
-    "committed_at": ("s.committed_at", "timestamptz"),
-    "recorded_at": ("s.committed_at", "timestamptz"),
-    "sequence": ("s.from_seq", "bigint"),
-}
 _KEY_CAST: dict[str, Cast] = {"text": "text", "state": "text", "time": "timestamptz", "integer": "bigint"}
 _KEY_NAMES: tuple[LiteralString, ...] = (
     "k0", "k1", "k2", "k3", "k4", "k5", "k6", "k7", "k8", "k9", "k10", "k11", "k12", "k13", "k14", "k15", "k16", "k17",
@@ -105,7 +77,7 @@ def page_statement(
     start: LiteralString = "SELECT " + _columns(plan.order) + " FROM core.version_span s WHERE "
     branches = [
         start + all_of([*matching, *current]) + " ORDER BY " + order + " LIMIT " + limit
-        for current in _branches(plan, at, within, arguments)
+        for current in _branches(plan, scope, at, within, arguments)
     ]
     page = branches[0] if len(branches) == 1 else _united(branches, plan.order, limit)
     return Statement(_hydrated(page, plan, scope, arguments.add(max_bytes, "bigint")), arguments.values)
@@ -118,7 +90,7 @@ def count_statement(scope_key: int, plan: Plan, at: At, at_most: int | None, wit
     matching = _matching(scope, plan, at, arguments)
     rows: LiteralString = " UNION ALL ".join(
         "SELECT 1 FROM core.version_span s WHERE " + all_of([*matching, *conditions])
-        for conditions in _branches(plan, at, within, arguments)
+        for conditions in _branches(plan, scope, at, within, arguments)
     )
     if at_most is not None:
         rows = rows + " LIMIT " + arguments.add(at_most, "bigint")
@@ -141,12 +113,12 @@ def hint_statement(scope_key: int, plan: Plan, at: At, window: int) -> Statement
         "SELECT * FROM core.version_span s WHERE s.scope_key = " + scope + " AND " + current
         + " ORDER BY s.from_seq DESC, s.object_id LIMIT " + arguments.add(window, "bigint")
     )  # fmt: skip
-    filters = all_of(_filters(plan, plan.states.named, arguments))
-    return Statement("SELECT EXISTS (SELECT FROM (" + newest + ") s WHERE " + filters + ")", arguments.values)
+    matching = all_of(filters(plan, plan.states.named, arguments))
+    return Statement("SELECT EXISTS (SELECT FROM (" + newest + ") s WHERE " + matching + ")", arguments.values)
 
 
 def _matching(scope: LiteralString, plan: Plan, at: At, arguments: Arguments) -> list[LiteralString]:
-    found = ["s.scope_key = " + scope, *_filters(plan, plan.states.passing, arguments)]
+    found = [_scopes(scope, plan, arguments), *filters(plan, plan.states.passing, arguments)]
     if at.low > 0:
         found.append("s.from_seq > " + arguments.add(at.low, "bigint"))
     if at.high is not None:
@@ -154,11 +126,36 @@ def _matching(scope: LiteralString, plan: Plan, at: At, arguments: Arguments) ->
     return found
 
 
-def _branches(plan: Plan, at: At, within: Within | None, arguments: Arguments) -> list[list[LiteralString]]:
+def _scopes(scope: LiteralString, plan: Plan, arguments: Arguments) -> LiteralString:
+    if not plan.elsewhere:
+        return "s.scope_key = " + scope
+    return (
+        "s.scope_key = ANY ("
+        + arguments.add(sorted({key for key, _ in plan.elsewhere}), "bigint[]")
+        + " || "
+        + scope
+        + ")"
+    )
+
+
+def _pinned(plan: Plan, scope: LiteralString, arguments: Arguments) -> LiteralString:
+    """The only versions that may be shown."""
+    own = _one_of(plan.pinned or [], arguments)
+    if not plan.elsewhere:
+        return own
+    keys = arguments.add([key for key, _ in plan.elsewhere], "bigint[]")
+    sequences = arguments.add([sequence for _, sequence in plan.elsewhere], "bigint[]")
+    others: LiteralString = "SELECT * FROM unnest(" + keys + ", " + sequences + ")"
+    return "((s.scope_key = " + scope + " AND " + own + ") OR (s.scope_key, s.from_seq) IN (" + others + "))"
+
+
+def _branches(
+    plan: Plan, scope: LiteralString, at: At, within: Within | None, arguments: Arguments
+) -> list[list[LiteralString]]:
     """The conditions of the rows that were current at the position: heads, and what has stopped being one since."""
     whole: list[LiteralString] = [] if plan.states.shows_erased else [_NOT_ERASED]
     if plan.pinned is not None:
-        return [[_one_of(plan.pinned, arguments), *whole]]
+        return [[_pinned(plan, scope, arguments), *whole]]
     heads: list[LiteralString] = [HEAD]
     if within is not None:
         heads.append(_one_of(within.sequences, arguments))
@@ -214,6 +211,7 @@ def _united(branches: list[LiteralString], keys: Sequence[OrderKey], limit: Lite
 def _hydrated(page: LiteralString, plan: Plan, scope: LiteralString, max_bytes: LiteralString) -> LiteralString:
     content = plan.fields is None or "canonical_content" in plan.fields
     part: LiteralString = "p.content" if content else "NULL::bytea AS content"
+    key: LiteralString = "r.scope_key" if plan.elsewhere else scope
     weight: LiteralString = "coalesce(octet_length(p.content), 0)" if content else "0"
     return (
         "WITH page AS MATERIALIZED (" + page + "), ranked AS MATERIALIZED ("
@@ -222,15 +220,15 @@ def _hydrated(page: LiteralString, plan: Plan, scope: LiteralString, max_bytes: 
         "weighed AS (SELECT r.*, v.metadata, " + part + ", p.private,"
         " sum(octet_length(v.metadata) + " + weight + " + coalesce(octet_length(p.private), 0) + 16)"
         " OVER (ORDER BY r.n) AS bytes FROM ranked r"
-        " JOIN core.version v ON v.scope_key = " + scope + " AND v.ledger_seq = r.from_seq"
-        " JOIN core.version_private p ON p.scope_key = " + scope + " AND p.ledger_seq = r.from_seq)"
+        " JOIN core.version v ON v.scope_key = " + key + " AND v.ledger_seq = r.from_seq"
+        " JOIN core.version_private p ON p.scope_key = " + key + " AND p.ledger_seq = r.from_seq)"
         " SELECT * FROM weighed WHERE n = 1 OR bytes <= " + max_bytes + " ORDER BY n"
     )  # fmt: skip
 
 
 def _columns(keys: Sequence[OrderKey]) -> LiteralString:
     named = [_key(key) + " AS " + name for key, name in zip(keys, _KEY_NAMES, strict=False)]
-    return ", ".join(["s.from_seq", *named])
+    return ", ".join(["s.scope_key", "s.from_seq", *named])
 
 
 def _key(key: OrderKey) -> LiteralString:
@@ -270,67 +268,3 @@ def _after(keys: Sequence[OrderKey], values: Sequence[Any], arguments: Arguments
     if len(alternatives) == 1:
         return alternatives[0]
     return "((" + ") OR (".join(alternatives) + "))"
-
-
-def _filters(plan: Plan, states: Any, arguments: Arguments) -> list[LiteralString]:
-    found: list[LiteralString] = [_kinds(plan, arguments)]
-    for dimension, passing in states.items():
-        if passing is not None:
-            found.append(_state(STATE_COLUMNS[dimension], passing))
-    if plan.provenance_ids is not None:
-        found.append(_words("s.provenance_id", plan.provenance_ids, arguments))
-    if plan.span is not None:
-        found += _span(plan.span, arguments)
-    if plan.valid_at is not None:
-        instant = arguments.add(plan.valid_at, "timestamptz")
-        found.append("(s.valid_from IS NULL OR s.valid_from <= " + instant + ")")
-        found.append("(s.valid_until IS NULL OR s.valid_until > " + instant + ")")
-    if plan.where is not None:
-        found.append(compile_tree(plan.where, arguments))
-    return found
-
-
-def _kinds(plan: Plan, arguments: Arguments) -> LiteralString:
-    kinds: list[LiteralString] = []
-    for wanted, kind, types in (
-        (plan.objects, _OBJECT, plan.object_types),
-        (plan.relationships, _RELATIONSHIP, plan.relationship_types),
-    ):
-        if wanted:
-            kinds.append(kind if types is None else kind + " AND " + _words("s.object_type", types, arguments))
-    return kinds[0] if len(kinds) == 1 else "((" + ") OR (".join(kinds) + "))"
-
-
-_OBJECT: LiteralString = "s.kind = 'o'"
-_RELATIONSHIP: LiteralString = "s.kind = 'r'"
-
-
-def _words(column: LiteralString, words: Sequence[str], arguments: Arguments) -> LiteralString:
-    if len(words) == 1:
-        return column + " = " + arguments.add(words[0], "text")
-    return column + " = ANY (" + arguments.add(list(words), "text[]") + ")"
-
-
-def _state(column: LiteralString, passing: Sequence[str]) -> LiteralString:
-    """States are words of ours, so they stand in the text, where the partial indexes can see them."""
-    if not passing:
-        return "false"
-    values = [_STATE_VALUES[state] for state in passing]
-    return column + " = " + values[0] if len(values) == 1 else column + " IN (" + ", ".join(values) + ")"
-
-
-def _span(span: Span, arguments: Arguments) -> list[LiteralString]:
-    found: list[LiteralString] = []
-    if span.basis == "valid_time":
-        if span.end is not None:
-            found.append("(s.valid_from IS NULL OR s.valid_from < " + arguments.add(span.end, "timestamptz") + ")")
-        if span.start is not None:
-            found.append("(s.valid_until IS NULL OR s.valid_until > " + arguments.add(span.start, "timestamptz") + ")")
-        return found
-    column, cast_to = _BASIS[span.basis]
-    found.append(column + " IS NOT NULL")
-    if span.start is not None:
-        found.append(column + " >= " + arguments.add(span.start, cast_to))
-    if span.end is not None:
-        found.append(column + " < " + arguments.add(span.end, cast_to))
-    return found

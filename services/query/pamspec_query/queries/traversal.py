@@ -1,0 +1,93 @@
+"""One hop of a traversal: the relationships of some objects at a position, and the objects at their other ends."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+import asyncpg
+
+from pamspec_common.postgres import Connection
+
+# Relationships from either end, each found by its own index, then the newest version of what lies at the other end, at
+# the position. An end in another scope has no row here.
+HOP_SQL = """
+WITH walked AS (
+  SELECT s.from_seq, s.target_object_id AS far, s.target_scope_id AS far_scope FROM core.version_span s
+  WHERE s.source_object_id = ANY ($2::text[]) AND s.scope_key = $1 AND s.from_seq <= $3 AND s.to_seq > $3
+    AND s.kind = 'r' AND ($4 OR s.directionality <> 'directed')
+    AND ($6::text[] IS NULL OR s.object_type = ANY ($6))
+    AND s.lifecycle_state = ANY ($7::text[]) AND s.availability_state = ANY ($8::text[])
+    AND s.retention_state = ANY ($9::text[]) AND s.validation_state = ANY ($10::text[])
+    AND ($11::timestamptz IS NULL OR ((s.valid_from IS NULL OR s.valid_from <= $11)
+                                      AND (s.valid_until IS NULL OR s.valid_until > $11)))
+  UNION
+  SELECT s.from_seq, s.source_object_id, NULL FROM core.version_span s
+  WHERE s.target_object_id = ANY ($2::text[]) AND s.scope_key = $1 AND s.from_seq <= $3 AND s.to_seq > $3
+    AND s.kind = 'r' AND s.target_scope_id IS NULL AND ($5 OR s.directionality <> 'directed')
+    AND ($6::text[] IS NULL OR s.object_type = ANY ($6))
+    AND s.lifecycle_state = ANY ($7::text[]) AND s.availability_state = ANY ($8::text[])
+    AND s.retention_state = ANY ($9::text[]) AND s.validation_state = ANY ($10::text[])
+    AND ($11::timestamptz IS NULL OR ((s.valid_from IS NULL OR s.valid_from <= $11)
+                                      AND (s.valid_until IS NULL OR s.valid_until > $11)))
+  LIMIT $12)
+SELECT from_seq, far, far_scope FROM walked ORDER BY from_seq, far
+"""
+
+VISIBLE_SQL = """
+SELECT k.object_id, v.ledger_seq FROM unnest($2::text[]) AS k (object_id)
+CROSS JOIN LATERAL (
+  SELECT v.ledger_seq FROM core.version v
+  WHERE v.object_id = k.object_id AND v.scope_key = $1 AND v.ledger_seq <= $3 AND v.kind = 'o'
+  ORDER BY v.version_seq DESC LIMIT 1) v
+CROSS JOIN LATERAL (
+  SELECT s.availability_state FROM core.version_span s
+  WHERE s.scope_key = $1 AND s.from_seq = v.ledger_seq LIMIT 1) s
+WHERE s.availability_state IN ('available', 'partially_redacted')
+"""
+
+SHOW_SCOPES_SQL = "SELECT set_config('pamspec.scope_keys', $1, true)"
+
+
+@dataclass(frozen=True, slots=True)
+class Walk:
+    """Which relationships are walked, and in which direction."""
+
+    outgoing: bool
+    incoming: bool
+    types: Sequence[str] | None
+    states: Sequence[Sequence[str]]
+    """Of the relationships: lifecycle, availability, retention and validation."""
+    valid_at: datetime | None
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """A walked relationship version, and the object that it leads to; `scope_id` when that lies in another scope."""
+
+    sequence: int
+    object_id: str
+    scope_id: str | None
+
+
+async def hop(
+    conn: Connection, scope_key: int, object_ids: Sequence[str], position: int, walk: Walk, limit: int
+) -> list[Step]:
+    """The steps from some objects at a position, at most `limit`."""
+    rows = await conn.fetch(
+        HOP_SQL, scope_key, object_ids, position, walk.outgoing, walk.incoming, walk.types, *walk.states,
+        walk.valid_at, limit,
+    )  # fmt: skip
+    return [Step(row["from_seq"], row["far"], row["far_scope"]) for row in rows]
+
+
+async def visible(conn: Connection, scope_key: int, object_ids: Sequence[str], position: int) -> dict[str, int]:
+    """Of some ids the objects that are there at a position and not erased, with the sequence of their version."""
+    rows: list[asyncpg.Record] = await conn.fetch(VISIBLE_SQL, scope_key, object_ids, position)
+    return {row["object_id"]: row["ledger_seq"] for row in rows}
+
+
+async def show_scopes(conn: Connection, scope_keys: Sequence[int]) -> None:
+    """Let the rest of the transaction see these scopes."""
+    await conn.execute(SHOW_SCOPES_SQL, "{" + ",".join(str(int(key)) for key in scope_keys) + "}")
