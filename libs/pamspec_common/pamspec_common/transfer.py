@@ -1,6 +1,6 @@
 """The export format: a scope as lines of JSON, from which it can be built again byte for byte.
 
-    manifest, scope, entry ..., end          (contracts/schemas/export-*.json)
+    manifest, scope, entry ..., policy ..., snapshot ..., end          (contracts/schemas/export-*.json)
 
 Everything that may differ between two exports of the same state stands in the manifest; the digest at the end covers
 all lines between the two. The stored bytes of events, metadata, private halves and contents stand in their lines as
@@ -119,6 +119,30 @@ class EntryLine(_Line, tag="entry"):
     operation: OperationPart | None = None
 
 
+class PolicyLine(_Line, tag="policy"):
+    """A version of the scope's policy."""
+
+    policy_version: Annotated[int, msgspec.Meta(ge=1)]
+    policy: msgspec.Raw
+    actor_id: Id
+    operation_id: Id
+    changed_at: str
+    policy_basis: str | None = None
+    authenticated_as: Id | None = None
+
+
+class SnapshotLine(_Line, tag="snapshot"):
+    """A sealed snapshot of the scope."""
+
+    snapshot_id: Id
+    ledger_epoch: Epoch
+    watermark: Position
+    gives_clock: bool
+    created_at: str
+    document: msgspec.Raw
+    evaluation_run_id: Id | None = None
+
+
 class EndLine(_Line, tag="end"):
     """The last line."""
 
@@ -137,7 +161,7 @@ class FailureLine(_Line, tag="failure"):
     error: dict[str, Any]
 
 
-Line = Manifest | ScopeLine | EntryLine | EndLine | FailureLine
+Line = Manifest | ScopeLine | EntryLine | PolicyLine | SnapshotLine | EndLine | FailureLine
 
 _decoder = msgspec.json.Decoder(Line)
 _encoder = msgspec.json.Encoder()

@@ -61,6 +61,7 @@ async def test_the_role_can_only_read(reader: Conn, seeding: Conn) -> None:
         "UPDATE core.version_private SET content = NULL",
         "INSERT INTO core.tenant (tenant_id) VALUES ('x')",
         "SELECT * FROM core.api_key",
+        "SELECT * FROM core.scope_import",
         "UPDATE core.operation_record SET salt = NULL",
     ):
         with pytest.raises(asyncpg.InsufficientPrivilegeError):

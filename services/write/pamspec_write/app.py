@@ -14,11 +14,13 @@ from pamspec_common.postgres import KEYED_PLANS, Pool, close_pool, connection, c
 from pamspec_common.principal import TokenVerifier
 from pamspec_common.service import Background, Part, Service
 from pamspec_write.handlers.holds import HoldJob
+from pamspec_write.handlers.importing import Asked, Chunks, Imports
 from pamspec_write.handlers.lanes import Lanes
 from pamspec_write.handlers.lookup import Lookup
 from pamspec_write.handlers.operations import OPERATIONS, Writes
 from pamspec_write.handlers.outbox import OutboxBound
 from pamspec_write.handlers.scopes import Scopes
+from pamspec_write.import_door import ImportDoor
 from pamspec_write.settings import Settings
 
 _log = logging.getLogger(__name__)
@@ -30,7 +32,9 @@ class _App:
         self.background = Background()
         self._operations: Operations = {}
         handlers = {name: self._handler(name) for name in OPERATIONS}
-        self.service = Service("write", handlers, self.readiness, self.start, self.stop)
+        self._imports: Imports | None = None
+        door = ImportDoor(TokenVerifier(settings.token_key_bytes()), self._import)
+        self.service = Service("write", handlers, self.readiness, self.start, self.stop, app=door)
         self._pool: Pool | None = None
         self._lanes: Lanes | None = None
         self._outbox: OutboxBound | None = None
@@ -47,6 +51,7 @@ class _App:
         lookup = Lookup(pool, settings, scopes, lanes)
         verifier = TokenVerifier(settings.token_key_bytes())
         self._operations = Writes(verifier, scopes, lanes, lookup, outbox).operations()
+        self._imports = Imports(pool, settings, outbox, self._wake)
         self.background.spawn("outbox", lambda: outbox.watch(self.background))
         self.background.spawn("bus", self._connect)
         holds = HoldJob(pool, settings, lanes)
@@ -60,6 +65,11 @@ class _App:
             return await handler(call)
 
         return handle
+
+    async def _import(self, asked: Asked, chunks: Chunks) -> Answer:
+        if self._imports is None:
+            raise ServiceUnavailable("The service is starting; try again with the same file.")
+        return await self._imports.run(asked, chunks)
 
     async def _connect(self) -> None:
         """Keep a connection to the bus for the wake-ups; without it the relay's poll finds the rows."""

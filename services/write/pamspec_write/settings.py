@@ -30,3 +30,9 @@ class Settings(CommonSettings):
     """Objects per second, at most, that the job of legal holds moves in one process."""
     commit_attempts: int = Field(default=8, ge=1)
     """How often a group commit is tried while the store restarts."""
+    imports_at_once: int = Field(default=2, ge=1)
+    """Imports that may be under way in one process; each holds a connection while its file is stored."""
+    import_directory: str | None = None
+    """Where the file of an import waits until it is checked; without it, where the system keeps such files."""
+    import_max_bytes: int = Field(default=64 * 1024**3, ge=1)
+    """The largest file that is taken."""

@@ -16,7 +16,7 @@ from jsonschema.protocols import Validator
 from referencing import Registry
 from referencing.jsonschema import SchemaRegistry
 
-from pamspec_common.contracts import sources
+from pamspec_common.contracts import components, sources
 from pamspec_common.contracts.catalogues import Bus, ErrorCode, EventType, Operation, OperationCatalogue
 from pamspec_common.contracts.formats import FORMATS, referenced, with_whole_patterns
 
@@ -34,6 +34,7 @@ __all__ = [
     "operation_catalogue",
     "operations",
     "request_validator",
+    "resolve",
     "schema",
     "schemas",
     "streams",
@@ -61,6 +62,11 @@ def schemas() -> Mapping[str, Mapping[str, Any]]:
 def schema(name: str) -> Mapping[str, Any]:
     """The schema with that $id; `memory-event` is short for `pamspec:schema:memory-event`. KeyError when unknown."""
     return schemas()[_identifier(name)]
+
+
+def resolve(reference: str) -> Any:
+    """What a reference `<$id>` or `<$id>#/a/b` names. KeyError when it names nothing."""
+    return components.resolve(schemas(), reference)
 
 
 @cache

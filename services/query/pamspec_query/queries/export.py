@@ -46,6 +46,17 @@ WHERE w.n = 1 OR w.bytes <= $5 ORDER BY w.sequence
 """
 
 
+EXPORT_POLICIES_SQL = """
+SELECT policy_version, policy, policy_basis, actor_id, authenticated_as, operation_id, changed_at
+FROM core.scope_policy WHERE scope_key = $1 AND policy_version > $2 ORDER BY policy_version LIMIT $3
+"""
+
+EXPORT_SNAPSHOTS_SQL = """
+SELECT snapshot_id, ledger_epoch, watermark, gives_clock, created_at, document, evaluation_run_id
+FROM core.snapshot WHERE scope_key = $1 AND snapshot_id > $2 AND watermark <= $3 ORDER BY snapshot_id LIMIT $4
+"""
+
+
 class ScopeRow(NamedTuple):
     """A scope, the root of its chain and where it stands."""
 
@@ -53,6 +64,30 @@ class ScopeRow(NamedTuple):
     ledger_id: bytes
     last_seq: int
     ledger_epoch: int
+
+
+class PolicyRow(NamedTuple):
+    """A version of a scope's policy."""
+
+    policy_version: int
+    policy: bytes
+    policy_basis: str | None
+    actor_id: str
+    authenticated_as: str | None
+    operation_id: str
+    changed_at: datetime
+
+
+class SnapshotRow(NamedTuple):
+    """A sealed snapshot."""
+
+    snapshot_id: str
+    ledger_epoch: int
+    watermark: int
+    gives_clock: bool
+    created_at: datetime
+    document: bytes
+    evaluation_run_id: str | None
 
 
 class EntryRow(NamedTuple):
@@ -95,3 +130,13 @@ async def export_page(
     """The next entries in order, at least one where there is one."""
     found: list[asyncpg.Record] = await conn.fetch(EXPORT_PAGE_SQL, scope_key, after, until, rows, max_bytes)
     return [EntryRow._make(row) for row in found]
+
+
+async def export_policies(conn: Connection, scope_key: int, after: int, limit: int) -> list[PolicyRow]:
+    """The next versions of the scope's policy, the oldest first."""
+    return [PolicyRow._make(row) for row in await conn.fetch(EXPORT_POLICIES_SQL, scope_key, after, limit)]
+
+
+async def export_snapshots(conn: Connection, scope_key: int, after: str, until: int, limit: int) -> list[SnapshotRow]:
+    """The next snapshots of positions up to one, in the order of their ids."""
+    return [SnapshotRow._make(row) for row in await conn.fetch(EXPORT_SNAPSHOTS_SQL, scope_key, after, until, limit)]

@@ -1,0 +1,332 @@
+"""The transaction of an import: the scope of the name is found or made, filled from the checked file, and shown.
+
+Invariant: everything here happens in one transaction, a batch of entries at a time, so that memory does not grow with
+the file; nobody sees a scope that is new before all of it is there, and one that was empty stays locked until then.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+
+import orjson
+
+from pamspec_common import ids, strict_json
+from pamspec_common.calls import HEADER_REPLAYED, Answer
+from pamspec_common.documents import MAX_SEQUENCE
+from pamspec_common.errors import DuplicateOperation, InvalidRequest, ServiceUnavailable
+from pamspec_common.instants import parse
+from pamspec_common.ledger import genesis
+from pamspec_common.postgres import Connection, begin, rollback
+from pamspec_common.transfer import EndLine, EntryLine, PolicyLine, ScopeLine, SnapshotLine, decode_line
+from pamspec_write.handlers.spool import Spool
+from pamspec_write.model.commands import fingerprint, key_hash, operation_hash
+from pamspec_write.model.facts import ScopeRef, ScopeState
+from pamspec_write.model.imports import Arrivals, unexplained
+from pamspec_write.model.intake import BadLine, Entry, read_entry
+from pamspec_write.model.records import positions
+from pamspec_write.model.remapping import Remapping
+from pamspec_write.model.rows import PolicyRow, SnapshotRow
+from pamspec_write.queries import scopes, transfer
+from pamspec_write.queries.commit import erase, write
+from pamspec_write.queries.rules import change_rules
+from pamspec_write.queries.snapshots import insert_snapshots
+
+BATCH_ENTRIES = 200
+BATCH_BYTES = 1024 * 1024
+LOCK_MS = 30_000
+"""How long an import waits for another one into the same scope."""
+CHECK_S = 900.0
+"""How long one statement over everything that was imported may take."""
+_AHEAD = timedelta(days=1)
+_PAGE = 1000
+_ENTRIES_FROM = 3
+"""The number of the line of the first entry."""
+
+
+@dataclass(frozen=True, slots=True)
+class File:
+    """A checked file, and how it was asked for."""
+
+    tenant_id: str
+    scope_id: str
+    """The scope that it goes to."""
+    scope: ScopeLine
+    old_scope_id: str
+    end: EndLine
+    remapped: bool
+    skip: bool
+    actor_id: str
+    """The principal's own, under which the operation is found again."""
+    operation_id: str
+    idempotency_key: str | None
+    repeatable: bytes
+    partitions: int
+
+    @property
+    def document(self) -> bytes:
+        """The document of a scope that is made for it."""
+        if not self.remapped:
+            return bytes(self.scope.document)
+        return strict_json.dumps({**orjson.loads(bytes(self.scope.document)), "scope_id": self.scope_id})
+
+
+@dataclass(slots=True)
+class Storing:
+    """One import on its way into the store."""
+
+    file: File
+    partition: int | None = None
+    """The partition to wake, once something was stored."""
+    line: int = 0
+    _policies: list[PolicyLine] = field(default_factory=list)
+    _snapshots: list[SnapshotLine] = field(default_factory=list)
+
+    def refused(self, why: str) -> InvalidRequest:
+        """The refusal of the line that is being stored."""
+        return InvalidRequest(f"Line {self.line}: {why} Nothing was imported.", details={"line": self.line})
+
+    async def run(self, conn: Connection, spool: Spool) -> Answer:
+        """The answer, with everything committed; or the refusal, with nothing changed."""
+        await begin(conn, [])
+        done = False
+        try:
+            await conn.execute(
+                f"SET LOCAL lock_timeout = {LOCK_MS}; SET LOCAL statement_timeout = {CHECK_S * 1000:.0f}"
+            )
+            answer = await self._import(conn, spool)
+            await conn.execute("COMMIT" if self.partition is not None else "ROLLBACK")
+            done = True
+            return answer
+        finally:
+            if not done:
+                await rollback(conn)
+
+    async def _import(self, conn: Connection, spool: Spool) -> Answer:
+        epoch, now = await transfer.tenant_now(conn, self.file.tenant_id)
+        ledger_id = os.urandom(16) if self.file.remapped else bytes.fromhex(self.file.scope.ledger_id)
+        ref, is_new = await self._scope(conn, ledger_id, now)
+        target = await transfer.target(conn, ref.scope_key)
+        assert target is not None
+        if not is_new:
+            known = await self._known_answer(conn, ref, target)
+            if known is not None:
+                return known
+            await transfer.adopt(
+                conn, ref.scope_key, ledger_id, target.document if self.file.remapped else self.file.document
+            )
+        ledger_epoch = target.ledger_epoch if self.file.remapped else self.file.scope.ledger_epoch
+        await transfer.adopt_head(conn, ref.scope_key, genesis(ledger_id), ledger_epoch)
+        state = ScopeState(ref, 0, 0, genesis(ledger_id), now, ledger_epoch, 1, epoch)
+        await self._fill(conn, spool, state, ledger_id, now)
+        await self._check_all(conn, state)
+        await self._keep_rules(conn, state, target.rules_version)
+        answer = self._answer(state.last_hash, imported=True)
+        answer.headers.update(positions(state, state.last_seq))
+        await self._remember(conn, state, answer)
+        self.partition = ref.partition
+        return answer
+
+    async def _scope(self, conn: Connection, ledger_id: bytes, now: datetime) -> tuple[ScopeRef, bool]:
+        """The scope of the name, locked, and whether it was made here."""
+        file = self.file
+        found = await conn.fetchrow(scopes.RESOLVE_SCOPE_SQL, file.tenant_id, file.scope_id)
+        if found is None:
+            key, _ = await conn.fetchrow(scopes.NEXT_SCOPE_KEY_SQL) or (0, None)
+            tokens = ids.subject_token(file.tenant_id), ids.subject_token(file.tenant_id, file.scope_id)
+            partition = key % file.partitions
+            await transfer.see(conn, key)
+            made = await conn.execute(
+                scopes.INSERT_SCOPE_SQL, key, file.tenant_id, file.scope_id, *tokens, partition, file.document,
+                ledger_id, now,
+            )  # fmt: skip
+            if made.endswith(" 1"):
+                await conn.execute(scopes.INSERT_SCOPE_HEAD_SQL, key, genesis(ledger_id), now, 0)
+                return ScopeRef(key, file.tenant_id, file.scope_id, *tokens, partition), True
+            found = await conn.fetchrow(scopes.RESOLVE_SCOPE_SQL, file.tenant_id, file.scope_id)
+        if found is None:
+            raise ServiceUnavailable("The scope is being made; try again with the same file.")
+        ref = ScopeRef(
+            found["scope_key"], file.tenant_id, file.scope_id, found["tenant_token"], found["scope_token"],
+            found["partition"],
+        )  # fmt: skip
+        await transfer.see(conn, ref.scope_key)
+        await transfer.lock_head(conn, ref.scope_key)
+        return ref, False
+
+    async def _known_answer(self, conn: Connection, ref: ScopeRef, target: transfer.Target) -> Answer | None:
+        """The answer where nothing is to be stored: the scope has this already, or has something else."""
+        file, end = self.file, self.file.end
+        digest = bytes.fromhex(end.digest.removeprefix("sha256:"))
+        if target.answer is not None and (target.digest, target.remapped) == (digest, file.remapped):
+            headers = {**positions_of(target.ledger_epoch, target.imported_seq or 0), HEADER_REPLAYED: "true"}
+            return Answer(200, target.answer, headers)
+        if not file.remapped and target.ledger_id.hex() == file.scope.ledger_id:
+            held = await transfer.entry_hash_at(conn, ref.scope_key, end.sequence) if end.sequence else end.head_hash
+            if held == end.head_hash:
+                answer = self._answer(bytes.fromhex(end.head_hash), imported=True)
+                answer.headers.update({**positions_of(target.ledger_epoch, end.sequence), HEADER_REPLAYED: "true"})
+                return answer
+        empty = target.last_seq == 0 and target.answer is None and (file.remapped or target.rules_version == 0)
+        if empty:
+            return None
+        if file.skip:
+            return self._answer(target.last_hash, imported=False)
+        raise DuplicateOperation(
+            "The scope holds something else already and nothing is ever overwritten; import into a new scope with"
+            " remap, or send on_conflict=skip to leave it as it is.",
+            details={"reason": "scope_not_empty", "scope_id": file.scope_id},
+        )
+
+    async def _fill(self, conn: Connection, spool: Spool, state: ScopeState, ledger_id: bytes, now: datetime) -> None:
+        file = self.file
+        remapping = (
+            Remapping(file.old_scope_id, file.scope_id, ledger_id, file.actor_id, ids.mint, ids.salt)
+            if file.remapped
+            else None
+        )
+        batch: list[Entry] = []
+        size = 0
+        self.line = _ENTRIES_FROM - 1
+        async for lines in spool.lines():
+            for raw in lines:
+                line = decode_line(raw) if raw else None
+                if isinstance(line, PolicyLine):
+                    self._policies.append(line)
+                elif isinstance(line, SnapshotLine):
+                    self._snapshots.append(line)
+                if not isinstance(line, EntryLine):
+                    continue
+                entry = read_entry(line)
+                batch.append(entry if remapping is None else remapping.entry(entry))
+                size += len(raw)
+                if len(batch) >= BATCH_ENTRIES or size >= BATCH_BYTES:
+                    await self._write(conn, state, batch)
+                    batch, size = [], 0
+        if batch:
+            await self._write(conn, state, batch)
+        if state.last_at > now + _AHEAD:
+            raise self.refused("the last entry lies more than a day ahead of this service's clock; compare the clocks.")
+
+    async def _write(self, conn: Connection, state: ScopeState, batch: list[Entry]) -> None:
+        """Write a batch; refuses the line whose version does not follow, or whose id another one has."""
+        key = state.ref.scope_key
+        made = [entry.version.metadata for entry in batch if entry.version is not None]
+        known = await transfer.known(conn, key, sorted({metadata.subject_id for metadata in made}))
+        taken = await transfer.taken_ids(conn, key, [metadata.version_id for metadata in made])
+        arrivals = Arrivals(state, known, taken)
+        for entry in batch:
+            self.line += 1
+            try:
+                arrivals.add(entry)
+            except BadLine as problem:
+                raise self.refused(str(problem)) from None
+        if not await write(conn, {state.ref.tenant_id: state.tenant_epoch}, [state], arrivals.rows):
+            raise ServiceUnavailable("Rights changed while the file was stored; try again with the same file.")
+        if arrivals.erasures:
+            arrivals.rows.erase_versions(key, await transfer.unerased(conn, key, arrivals.erasures))
+            if arrivals.rows.chosen:
+                await erase(conn, arrivals.rows)
+
+    async def _check_all(self, conn: Connection, state: ScopeState) -> None:
+        """What only the whole shows: every gap is explained, and no entry has the id of another."""
+        key, after = state.ref.scope_key, 0
+        while versions := await transfer.erased_versions(conn, key, after, _PAGE):
+            events = await transfer.erasing_events(conn, key, (version.subject_id for version in versions))
+            lost = unexplained(versions, events)
+            if lost is not None:
+                self.line = lost + _ENTRIES_FROM - 1
+                raise self.refused("a part of the version is missing, and no entry says that it was erased.")
+            after = versions[-1].ledger_seq
+        repeated = await transfer.repeated_event(conn, key, CHECK_S)
+        if repeated is not None:
+            self.line = repeated + _ENTRIES_FROM - 1
+            raise self.refused("another entry has the same event_id.")
+
+    async def _keep_rules(self, conn: Connection, state: ScopeState, rules_version: int) -> None:
+        """Policies and snapshots. A scope of another name keeps the policy that it has; snapshots have ids of their own
+        in a tenant and belong to the ledger that they were sealed in."""
+        key, file = state.ref.scope_key, self.file
+        if self._policies and rules_version == 0:
+            rows = [
+                PolicyRow(
+                    key,
+                    line.policy_version,
+                    bytes(line.policy),
+                    line.policy_basis,
+                    line.actor_id,
+                    line.authenticated_as,
+                    line.operation_id,
+                    line.changed_at,
+                )
+                for line in self._policies
+            ]
+            await change_rules(conn, {key: len(rows)}, rows)
+        if self._snapshots and not file.remapped:
+            sealed: list[SnapshotRow] = [
+                (
+                    key,
+                    line.snapshot_id,
+                    file.tenant_id,
+                    line.evaluation_run_id,
+                    line.gives_clock,
+                    line.ledger_epoch,
+                    line.watermark,
+                    bytes(line.document),
+                    parse(line.created_at),
+                )
+                for line in self._snapshots
+            ]
+            if not await insert_snapshots(conn, sealed):
+                raise DuplicateOperation(
+                    "The tenant has a snapshot of one of the ids in the file; import with remap.",
+                    details={"reason": "snapshot_exists"},
+                )
+
+    def _answer(self, head_hash: bytes, *, imported: bool) -> Answer:
+        file, end = self.file, self.file.end
+        body: dict[str, object] = {
+            "operation_id": file.operation_id,
+            "scope_id": file.scope_id,
+            "imported": imported,
+            "entries": end.entries,
+            "versions": end.versions,
+            "operations": end.operations,
+            "source_events": end.source_events,
+            "head_hash": "sha256:" + head_hash.hex(),
+            "digest": end.digest,
+        }
+        if file.remapped:
+            body["remapped_from"] = {"scope_id": file.old_scope_id, "ledger_id": file.scope.ledger_id}
+        return Answer(200, strict_json.dumps(body), {})
+
+    async def _remember(self, conn: Connection, state: ScopeState, answer: Answer) -> None:
+        """The import's own record: for a look-up of its operation, and for the same file again."""
+        file, key, salt = self.file, state.ref.scope_key, ids.salt()
+        named = None
+        if file.idempotency_key is not None:
+            named = key_hash(file.actor_id, "import", file.idempotency_key)
+        recorded = await transfer.record_operation(
+            conn,
+            key,
+            operation_hash(file.actor_id, file.operation_id),
+            named,
+            file.operation_id,
+            file.actor_id,
+            salt,
+            fingerprint(salt, file.repeatable),
+            state.last_seq,
+            answer.body,
+        )
+        if not recorded:
+            raise DuplicateOperation("An operation in the file has this operation_id or key; use a new one.")
+        digest = bytes.fromhex(file.end.digest.removeprefix("sha256:"))
+        ledger_id = bytes.fromhex(file.scope.ledger_id)
+        await transfer.record_import(conn, key, digest, ledger_id, file.remapped, state.last_seq, answer.body)
+
+
+def positions_of(ledger_epoch: int, sequence: int) -> dict[str, str]:
+    """The position headers of an answer that another transaction gave."""
+    assert 0 <= sequence <= MAX_SEQUENCE
+    return {"Pamspec-Ledger-Epoch": str(ledger_epoch), "Pamspec-Ledger-Sequence": str(sequence)}
