@@ -27,7 +27,7 @@ from pamspec_write.model.imports import Arrivals, unexplained
 from pamspec_write.model.intake import BadLine, Entry, read_entry
 from pamspec_write.model.records import positions
 from pamspec_write.model.remapping import Remapping
-from pamspec_write.model.rows import PolicyRow, SnapshotRow
+from pamspec_write.model.rows import PolicyRow, Rows, SnapshotRow
 from pamspec_write.queries import scopes, transfer
 from pamspec_write.queries.commit import erase, write
 from pamspec_write.queries.rules import change_rules
@@ -262,7 +262,7 @@ class Storing:
                 )
                 for line in self._policies
             ]
-            await change_rules(conn, {key: len(rows)}, rows)
+            await change_rules(conn, Rows(rules={key: len(rows)}, policies=rows))
         if self._snapshots and not file.remapped:
             sealed: list[SnapshotRow] = [
                 (
