@@ -8,6 +8,7 @@ from typing import Any
 
 import msgspec
 import nats as nats_client
+import pytest
 import pytest_asyncio
 from nats.aio.client import Client
 
@@ -30,12 +31,26 @@ async def ask(client: Client, api: str, document: dict[str, Any]) -> dict[str, A
     return answer
 
 
-async def test_the_server_keeps_every_setting(service: Client) -> None:
-    wanted = contracts.streams().stream_request("ledger", 3)
+@pytest.mark.parametrize("name", ["ledger", "checkpoints"])
+async def test_the_server_keeps_every_setting(service: Client, name: str) -> None:
+    wanted = contracts.streams().stream_request(name, 3)
     made = await ask(service, f"STREAM.CREATE.{wanted['name']}", wanted)
     assert {name: made["config"][name] for name in wanted} == wanted
     again = await ask(service, f"STREAM.UPDATE.{wanted['name']}", wanted)
     assert {name: again["config"][name] for name in wanted} == wanted
+
+
+async def test_the_bucket_of_checkpoints_is_a_key_value_bucket(service: Client) -> None:
+    wanted = contracts.streams().stream_request("checkpoints", 0)
+    await ask(service, f"STREAM.CREATE.{wanted['name']}", wanted)
+    key = f"{'a' * 26}.{'b' * 26}"
+    bucket = await service.jetstream().key_value("PAMSPEC_CHECKPOINTS")
+    await bucket.put(key, b"{}")
+    assert (await bucket.get(key)).value == b"{}"
+    assert (
+        contracts.streams().subjects["checkpoint"].subject(tenant_token="a" * 26, scope_token="b" * 26)
+        == f"$KV.PAMSPEC_CHECKPOINTS.{key}"
+    )
 
 
 async def test_a_stored_event_is_republished_without_its_partition(service: Client) -> None:

@@ -8,10 +8,12 @@ import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from pamspec_cli.data import DataDirectory
 from pamspec_cli.servers.process import LOOPBACK, free_port, port_is_free
 from pamspec_cli.stack import Addresses
+from pamspec_common.checkpoints import KeyDirectory
 
 SERVICES = ("relay", "write", "query", "subscription", "gateway")
 """In the order of their start; they stop the other way round, so that the relay still moves what write left."""
@@ -25,6 +27,8 @@ class Deployment:
     token_keys: Mapping[str, str] = field(repr=False)
     key_pepper: str = field(repr=False)
     ports: Mapping[str, int]
+    checkpoint_keys: KeyDirectory | None = None
+    checkpoint_dir: Path | None = None
 
     @classmethod
     def of(cls, data: DataDirectory, addresses: Addresses, gateway_port: int | None) -> "Deployment":
@@ -34,7 +38,10 @@ class Deployment:
             ports["gateway"] = gateway_port
         for service, port in ports.items():
             data.keep_port(service, port)
-        return cls(addresses, {"k1": data.secret("token-key")}, data.secret("key-pepper"), ports)
+        token_keys = {"k1": data.secret("token-key")}
+        keys = checkpoint_keys(data)
+        keys.seed()
+        return cls(addresses, token_keys, data.secret("key-pepper"), ports, keys, data.path / "checkpoints")
 
     def url(self, service: str) -> str:
         """Where the service listens when it is a process of its own."""
@@ -53,10 +60,20 @@ class Deployment:
         }
         if self.addresses.nats_seed:
             found["PAMSPEC_NATS_NKEY_SEED"] = self.addresses.nats_seed
+        keys = self.checkpoint_keys
+        if keys is not None and service in ("relay", "query"):
+            found["PAMSPEC_CHECKPOINT_PUBLIC_KEYS"] = json.dumps(keys.public())
+            if service == "relay":
+                found |= {"PAMSPEC_CHECKPOINT_KEY": keys.seed(), "PAMSPEC_CHECKPOINT_DIR": str(self.checkpoint_dir)}
         for peer in SERVICES:
             if peer not in (service, "gateway"):
                 found[f"PAMSPEC_{peer.upper()}_URL"] = self.url(peer)
         return found
+
+
+def checkpoint_keys(data: DataDirectory) -> KeyDirectory:
+    """The keys that sign checkpoints."""
+    return KeyDirectory(data.path / "secrets" / "checkpoints")
 
 
 @contextmanager

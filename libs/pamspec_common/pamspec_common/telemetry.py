@@ -85,6 +85,7 @@ RELAYED = _meter.create_counter("pamspec_relay_events", description="Events stor
 RELAY_RESYNCS = _meter.create_counter("pamspec_relay_resyncs", description="Windows dropped and read back")
 RELAY_REPAIRED = _meter.create_counter("pamspec_relay_repaired", description="Events refilled from the ledger")
 RELAY_ALARMS = _meter.create_counter("pamspec_relay_alarms", description="What an operator should look at, by kind")
+CHECKPOINTS = _meter.create_counter("pamspec_checkpoints", description="Signed checkpoints of ledgers, by partition")
 RELAY_OWNED = _meter.create_gauge("pamspec_relay_owned", description="1 where this process owns the partition")
 CHANNELS = _meter.create_up_down_counter("pamspec_subscription_channels", description="Open channels, by kind")
 DELIVERED = _meter.create_counter("pamspec_subscription_events", description="Events delivered, by channel kind")

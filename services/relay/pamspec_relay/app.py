@@ -11,7 +11,7 @@ import os
 import secrets
 import socket
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from typing import Any
 
@@ -20,9 +20,11 @@ from nats.aio.client import Client
 from nats.aio.msg import Msg
 
 from pamspec_common import bus, contracts, telemetry
+from pamspec_common.checkpoints import Signer
 from pamspec_common.postgres import Pool, close_pool, create_pool
 from pamspec_common.service import Background, Part, Service
 from pamspec_relay import queries
+from pamspec_relay.checkpointing import Checkpointing
 from pamspec_relay.handlers import lease as leases
 from pamspec_relay.handlers.lease import Lease
 from pamspec_relay.handlers.owner import Owner
@@ -33,7 +35,7 @@ from pamspec_relay.settings import Settings
 _log = logging.getLogger(__name__)
 
 _CONNECTIONS_PER_PARTITION = 2
-_OTHER_CONNECTIONS = 3
+_OTHER_CONNECTIONS = 4
 _OLD_PARTITIONS = 64
 """Room for partitions beyond today's number; a connection is opened only when it is used."""
 _PARTITIONS_EVERY_S = 30.0
@@ -61,6 +63,16 @@ class Relay:
         self._members = 1
         self._waiting: list[Waiting] = []
         self._store_away = ""
+        key = settings.checkpoint_key
+        self._checkpoints = (
+            None
+            if key is None
+            else Checkpointing(
+                settings,
+                Signer.of_seed(key.get_secret_value()),
+                lambda: [owner.lease for owner, _ in self._owners.values()],
+            )
+        )
 
     async def start(self) -> None:
         """Begin to connect, and to look for partitions as soon as the bus is there."""
@@ -71,6 +83,10 @@ class Relay:
         )
         self._background.spawn("leases", self._keep)
         self._background.spawn("gauges", self._measure)
+        if self._checkpoints is None:
+            _log.warning("no checkpoints are made: PAMSPEC_CHECKPOINT_KEY is not set", extra={"action": "unsigned"})
+        else:
+            self._background.spawn("signing", self._sign)
 
     async def stop(self) -> None:
         """Claim nothing more, finish what is in flight, give every lease back, close."""
@@ -100,6 +116,8 @@ class Relay:
             ),
         ]
         parts += [Part(part.name, part.ok, part.detail, essential=False) for part in self._background.parts()]
+        if self._checkpoints is not None:
+            parts.append(self._checkpoints.part())
         for partition, (owner, _) in sorted(self._owners.items()):
             status = owner.status
             detail = {"state": status.state, "epoch": owner.lease.claim.epoch, "stream_seq": status.stream_seq}
@@ -201,7 +219,7 @@ class Relay:
 
     def _begin(self, lease: Lease, client: Client, publisher: Publisher) -> None:
         partition = lease.claim.partition
-        owner = Owner(lease, self._store(), client, publisher, self._settings, self._stream(partition))
+        owner = Owner(lease, self._store(), client, publisher, self._settings, self._stream(partition), self._settled)
         self._owners[partition] = owner, asyncio.create_task(owner.run(), name=f"partition-{partition}")
         telemetry.RELAY_OWNED.set(1, {"partition": str(partition)})
 
@@ -239,6 +257,14 @@ class Relay:
                 await queries.release_lease(conn, lease.claim)
         except _STORE_AWAY as error:
             self._store_is_away(error)
+
+    async def _sign(self) -> None:
+        assert self._checkpoints is not None
+        await self._checkpoints.run(self._store(), lambda: self._client, self._background.stopping)
+
+    def _settled(self, lease: Lease, scope_keys: Sequence[int], entries: int) -> None:
+        if self._checkpoints is not None:
+            self._checkpoints.told(lease, scope_keys, entries)
 
     async def _measure(self) -> None:
         """Keep the gauges of depth and age true, also of partitions that another relay owns."""

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from pydantic import Field
+from pathlib import Path
+
+from pydantic import Field, SecretStr
 
 from pamspec_common.settings import CommonSettings
 
@@ -34,3 +36,15 @@ class Settings(CommonSettings):
     """Copies of each stream in a cluster; unset: as in the contract."""
     stream_max_age_s: int | None = Field(default=None, ge=1)
     """How long the bus keeps events; unset: as in the contract."""
+    checkpoint_key: SecretStr | None = None
+    """The Ed25519 key that signs checkpoints: base64 of 32 bytes; unset: none are made."""
+    checkpoint_public_keys: dict[str, str] = Field(default_factory=dict)
+    """key id -> public key in base64 of earlier signers; the present one need not be named."""
+    checkpoint_dir: Path | None = None
+    """Where checkpoints are also appended to files; unset: the bucket alone holds them."""
+    checkpoint_ms: int = Field(default=500, ge=10)
+    """How long a scope's newest entries may wait for their checkpoint, beside the time that it takes."""
+    checkpoint_events: int = Field(default=1000, ge=1)
+    """So many new entries are not left waiting."""
+    checkpoint_scan_ms: int = Field(default=5000, ge=10)
+    """How often, at most, all heads of a partition are compared with their checkpoints."""

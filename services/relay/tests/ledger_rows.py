@@ -23,7 +23,8 @@ INSERT_SCOPES_SQL = """
 WITH made AS (
   INSERT INTO core.scope (scope_key, tenant_id, scope_id, tenant_token, scope_token, partition, document, ledger_id,
                           created_at)
-  SELECT nextval('core.scope_key'), $1, r.scope_id, $2, r.scope_token, $3, '{}', '\\x00', clock_timestamp()
+  SELECT nextval('core.scope_key'), $1, r.scope_id, $2, r.scope_token, $3, '{}', uuid_send(gen_random_uuid()),
+    clock_timestamp()
   FROM unnest($4::text[], $5::text[]) AS r(scope_id, scope_token) RETURNING scope_key, scope_id, scope_token)
 , heads AS (
   INSERT INTO core.scope_head (scope_key, last_hash, last_at) SELECT scope_key, '\\x00', clock_timestamp() FROM made)
@@ -38,7 +39,8 @@ heads AS (
   FROM (SELECT scope_key, max(sequence) AS upto FROM given GROUP BY scope_key) g WHERE h.scope_key = g.scope_key),
 entries AS (
   INSERT INTO core.ledger (scope_key, sequence, event_id, event_type, recorded_at, event, entry_hash)
-  SELECT scope_key, sequence, event_id, 'object_created', clock_timestamp() - $7::interval, event, '\\x00' FROM given)
+  SELECT scope_key, sequence, event_id, 'object_created', clock_timestamp() - $7::interval, event, sha256(event)
+  FROM given)
 INSERT INTO relay.outbox (partition, scope_key, sequence, event_id, ledger_epoch, subject, message)
 SELECT partition, scope_key, sequence, event_id, 1, subject, event FROM given ORDER BY n"""
 

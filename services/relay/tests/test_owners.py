@@ -140,7 +140,7 @@ async def test_an_owner_that_lost_its_lease_changes_nothing_in_the_store(ledger:
     ids, entries = await queries.fetch_outbox(conn, heir, [], 10)
     assert len(entries) == 3
     assert await queries.fetch_outbox(conn, zombie, [], 10) == ([], [])
-    assert not await queries.settle(conn, zombie, "then", 8, ids)
+    assert await queries.settle(conn, zombie, "then", 8, ids) is None
     assert not await queries.settle_read_back(conn, zombie, "then", 8, [])
     assert not await queries.finish_repair(conn, zombie, Position("then", 9, 0, 0), [])
     assert await queries.adopt_position(conn, zombie) is None
@@ -148,7 +148,7 @@ async def test_an_owner_that_lost_its_lease_changes_nothing_in_the_store(ledger:
     assert await ledger.depth() == 3
     assert await conn.fetchval("SELECT count(*) FROM relay.mark") == 0
     assert await conn.fetchval("SELECT stream_seq FROM relay.position") == 5
-    assert await queries.settle(conn, heir, "then", 8, ids)
+    assert await queries.settle(conn, heir, "then", 8, ids) is not None
     assert await ledger.depth() == 0
 
 

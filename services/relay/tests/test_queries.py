@@ -11,15 +11,21 @@ import pytest
 from pamspec_cli.servers.databases import Database
 from pamspec_relay import queries
 from pamspec_relay.model import Position
+from pamspec_relay.queries import checkpoints
 from services.relay.tests.ledger_rows import Ledger
 
-STATEMENTS = sorted(name for name in vars(queries) if name.endswith("_SQL"))
+STATEMENTS = {
+    f"{module.__name__}.{name}": value
+    for module in (queries, checkpoints)
+    for name, value in vars(module).items()
+    if name.endswith("_SQL")
+}
 
 
 @pytest.mark.parametrize("name", STATEMENTS)
 async def test_the_statement_prepares_as_the_relays_role(database: Database, name: str) -> None:
     conn = await asyncpg.connect(database.role("relay"))
-    await conn.prepare(getattr(queries, name))
+    await conn.prepare(STATEMENTS[name])
     await conn.close()
 
 

@@ -150,6 +150,7 @@ class StreamConfig(_Entry, frozen=True):
     deny_delete: bool
     deny_purge: bool
     compression: str
+    allow_rollup_hdrs: bool = False
 
 
 class Consumer(_Entry, frozen=True):

@@ -16,7 +16,7 @@ from pamspec_common.postgres import Pool
 from pamspec_relay.handlers.drain import Drain
 from pamspec_relay.handlers.lease import Lease
 from pamspec_relay.handlers.resync import resync
-from pamspec_relay.handlers.tenure import Status, Tenure
+from pamspec_relay.handlers.tenure import Settled, Status, Tenure
 from pamspec_relay.model import CHAIN_MESSAGES, Doubt, Halted, LeaseLost
 from pamspec_relay.publisher import Publisher
 from pamspec_relay.settings import Settings
@@ -51,10 +51,11 @@ class Owner:
         publisher: Publisher,
         settings: Settings,
         stream: Mapping[str, Any],
+        settled: Settled,
     ) -> None:
         self.lease, self.status = lease, Status()
         self._pool, self._client, self._publisher = pool, client, publisher
-        self._settings, self._stream = settings, stream
+        self._settings, self._stream, self._settled = settings, stream, settled
         self._chain = CHAIN_MESSAGES
         self._halted = ""
 
@@ -81,7 +82,15 @@ class Owner:
         """Read back and drain, until the lease ends or a doubt comes up; whether events moved."""
         async with self._pool.acquire() as conn, self._pool.acquire() as settling:
             tenure = Tenure(
-                self.lease, conn, self._client, self._publisher, self._settings, self._stream, self.status, self._chain
+                lease=self.lease,
+                conn=conn,
+                client=self._client,
+                publisher=self._publisher,
+                settings=self._settings,
+                stream=self._stream,
+                status=self.status,
+                settled=self._settled,
+                chain=self._chain,
             )
             drain = Drain(tenure, settling, await resync(tenure))
             try:

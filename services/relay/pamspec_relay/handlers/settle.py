@@ -70,8 +70,10 @@ class Settling:
             self._arrived.clear()
             self._under_way, self._landed, upto = self._landed, [], self._upto
             claim = self._tenure.claim
-            if not await queries.settle(self._conn, claim, self._created, upto, self._under_way):
+            scope_keys = await queries.settle(self._conn, claim, self._created, upto, self._under_way)
+            if scope_keys is None:
                 raise Doubt("the position was changed by another")
+            self._tenure.settled(self._tenure.lease, scope_keys, len(self._under_way))
             count = len(self._under_way)
             self._under_way = []
             self.settled += count

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any
@@ -19,6 +19,10 @@ from pamspec_relay.queries import Claim
 from pamspec_relay.settings import Settings
 
 _log = logging.getLogger(__name__)
+
+
+Settled = Callable[[Lease, Sequence[int], int], None]
+"""Takes the lease, scope keys, and how many entries of theirs it was."""
 
 
 @dataclass
@@ -48,6 +52,8 @@ class Tenure:
     stream: Mapping[str, Any]
     """The stream's create request."""
     status: Status
+    settled: Settled
+    """Told of the scopes whose entries have reached the stream."""
     chain: int = CHAIN_MESSAGES
 
     @property

@@ -66,8 +66,9 @@ WITH moved AS (
   UPDATE relay.position SET stream_seq = $4, updated_at = clock_timestamp()
   WHERE partition = $1 AND lease_epoch = $2 AND stream_created = $3 RETURNING 1),
 gone AS (
-  DELETE FROM relay.outbox WHERE partition = $1 AND id = ANY ($5::bigint[]) AND EXISTS (SELECT FROM moved))
-SELECT count(*) FROM moved"""
+  DELETE FROM relay.outbox WHERE partition = $1 AND id = ANY ($5::bigint[]) AND EXISTS (SELECT FROM moved)
+  RETURNING scope_key)
+SELECT (SELECT count(*) FROM moved), (SELECT array_agg(DISTINCT scope_key) FROM gone)"""
 
 SETTLE_READ_BACK_SQL = """
 WITH moved AS (
@@ -250,10 +251,10 @@ async def fetch_outbox(
     return [row[0] for row in rows], [Entry(row[1], row[2], row[3], row[4], row[5]) for row in rows]
 
 
-async def settle(conn: Connection, claim: Claim, created: str, stream_seq: int, ids: Sequence[int]) -> bool:
-    """Delete acknowledged rows and move the position; False when the position is no longer this claim's."""
-    moved = await conn.fetchval(SETTLE_SQL, claim.partition, claim.epoch, created, stream_seq, ids)
-    return int(moved) == 1
+async def settle(conn: Connection, claim: Claim, created: str, stream_seq: int, ids: Sequence[int]) -> list[int] | None:
+    """Delete acknowledged rows and move the position; the scopes of the rows, None when the position is another's."""
+    row = await conn.fetchrow(SETTLE_SQL, claim.partition, claim.epoch, created, stream_seq, ids)
+    return list(row[1] or ()) if row is not None and row[0] == 1 else None
 
 
 async def settle_read_back(
