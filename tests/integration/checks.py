@@ -114,7 +114,8 @@ async def in_stream(fleet: Fleet, client: NatsClient) -> dict[str, list[Entry]]:
 async def verified(fleet: Fleet, scopes: list[str]) -> None:
     """The service's own verification finds every scope right."""
     rights = frozenset(development.RIGHTS)
-    principal = Principal(development.TENANT_ID, development.ACTOR_ID, development.ACTOR_KIND, rights)
+    roles = frozenset(development.ROLES)
+    principal = Principal(development.TENANT_ID, development.ACTOR_ID, development.ACTOR_KIND, rights, roles=roles)
     kid, key = next(iter(fleet.deployment.token_keys.items()))
     token = TokenSigner(kid, key.encode()).sign(principal)
     query = RemotePeer(fleet.peers, fleet["query"].url)

@@ -24,13 +24,17 @@ ACTOR_KIND = "human"
 SCOPE_ID = "workspace:default"
 KEY_ID = "key:development"
 RIGHTS = keys.RIGHTS
+ROLES = ("admin", "platform")
 PRINCIPAL_TOKEN = subject_token(TENANT_ID, ACTOR_ID)
 
 UPSERT_KEY_SQL = """
-INSERT INTO core.api_key (key_id, tenant_id, key_hash, actor_id, actor_kind, rights) VALUES ($1, $2, $3, $4, $5, $6)
+INSERT INTO core.api_key (key_id, tenant_id, key_hash, actor_id, actor_kind, rights, roles)
+VALUES ($1, $2, $3, $4, $5, $6, $7)
 ON CONFLICT (key_id) DO UPDATE
-  SET key_hash = EXCLUDED.key_hash, rights = EXCLUDED.rights, epoch = core.api_key.epoch + 1, revoked_at = NULL
+  SET key_hash = EXCLUDED.key_hash, rights = EXCLUDED.rights, roles = EXCLUDED.roles,
+    epoch = core.api_key.epoch + 1, revoked_at = NULL
   WHERE core.api_key.key_hash <> EXCLUDED.key_hash OR core.api_key.rights <> EXCLUDED.rights
+    OR core.api_key.roles <> EXCLUDED.roles
 """
 
 
@@ -58,7 +62,7 @@ async def ensure_principal(database_url: str, pepper: bytes, key: DevelopmentKey
         async with connection.transaction():
             await connection.execute(keys.INSERT_TENANT_SQL, TENANT_ID)
             await connection.execute(
-                UPSERT_KEY_SQL, KEY_ID, TENANT_ID, key_hash(pepper, key.text), ACTOR_ID, ACTOR_KIND, RIGHTS
+                UPSERT_KEY_SQL, KEY_ID, TENANT_ID, key_hash(pepper, key.text), ACTOR_ID, ACTOR_KIND, RIGHTS, ROLES
             )
     finally:
         await connection.close()

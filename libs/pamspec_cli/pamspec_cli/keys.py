@@ -17,6 +17,7 @@ from pamspec_cli.data import DataDirectory
 from pamspec_cli.servers.postgres import SUPERUSER, PostgresAddress
 from pamspec_cli.servers.process import LOOPBACK
 from pamspec_cli.stack import DATABASE
+from pamspec_common.authorization.vocabulary import ROLES
 from pamspec_common.ids import is_id, mint
 from pamspec_common.keys import key_hash, new_key
 from pamspec_common.principal import RIGHT_ADMIN, RIGHT_ASSERT_ACTOR, RIGHT_AUDIT
@@ -26,8 +27,8 @@ RIGHTS = (RIGHT_ADMIN, RIGHT_ASSERT_ACTOR, RIGHT_AUDIT)
 
 INSERT_TENANT_SQL = "INSERT INTO core.tenant (tenant_id) VALUES ($1) ON CONFLICT DO NOTHING"
 INSERT_KEY_SQL = """
-INSERT INTO core.api_key (key_id, tenant_id, key_hash, actor_id, actor_kind, rights, expires_at)
-VALUES ($1, $2, $3, $4, $5, $6, $7)"""
+INSERT INTO core.api_key (key_id, tenant_id, key_hash, actor_id, actor_kind, rights, expires_at, roles)
+VALUES ($1, $2, $3, $4, $5, $6, $7, $8)"""
 REVOKE_KEY_SQL = """
 WITH revoked AS (
   UPDATE core.api_key SET revoked_at = clock_timestamp(), epoch = epoch + 1
@@ -35,7 +36,7 @@ WITH revoked AS (
 UPDATE core.tenant SET epoch_authz = epoch_authz + 1 WHERE tenant_id = (SELECT tenant_id FROM revoked)
 RETURNING tenant_id"""
 SELECT_KEYS_SQL = """
-SELECT key_id, tenant_id, actor_id, actor_kind, rights, created_at, expires_at, revoked_at
+SELECT key_id, tenant_id, actor_id, actor_kind, rights, roles, created_at, expires_at, revoked_at
 FROM core.api_key WHERE $1::text IS NULL OR tenant_id = $1 ORDER BY tenant_id, created_at, key_id"""
 
 
@@ -56,6 +57,7 @@ class Owner:
     actor_kind: str
     rights: Sequence[str] = ()
     expires_at: datetime | None = None
+    roles: Sequence[str] = ()
 
 
 @dataclass(frozen=True)
@@ -97,6 +99,8 @@ async def create_key(by: Administrator, owner: Owner) -> tuple[str, str]:
             raise Misused(f"the {name} must be an id like {name}:name, of at most 255 letters, digits and +._:-/")
     if not set(owner.rights) <= set(RIGHTS):
         raise Misused(f"a key may have the rights {', '.join(RIGHTS)}")
+    if not set(owner.roles) <= set(ROLES):
+        raise Misused(f"a key may have the roles {', '.join(ROLES)}")
     key_id, key = mint("key"), new_key()
     async with _connected(by) as conn, conn.transaction():
         await conn.execute(INSERT_TENANT_SQL, owner.tenant_id)
@@ -109,6 +113,7 @@ async def create_key(by: Administrator, owner: Owner) -> tuple[str, str]:
             owner.actor_kind,
             sorted(owner.rights),
             owner.expires_at,
+            sorted(owner.roles),
         )
     return key_id, key
 
@@ -126,7 +131,7 @@ async def list_keys(by: Administrator, tenant_id: str | None = None) -> list[Sto
     return [
         StoredKey(
             row["key_id"],
-            Owner(row["tenant_id"], row["actor_id"], row["actor_kind"], row["rights"], row["expires_at"]),
+            Owner(row["tenant_id"], row["actor_id"], row["actor_kind"], row["rights"], row["expires_at"], row["roles"]),
             row["created_at"],
             row["revoked_at"],
         )

@@ -17,7 +17,7 @@ from pamspec_cli.servers.postgres import SUPERUSER, PostgresAddress
 from pamspec_cli.servers.process import LOOPBACK
 from pamspec_cli.stack import DATABASE
 
-STRANGER = keys.Owner("tenant:stranger", "human:stranger", "human")
+STRANGER = keys.Owner("tenant:stranger", "human:stranger", "human", roles=["admin"])
 _UNSET = dict.fromkeys(
     ("PAMSPEC_DATABASE_URL", "PAMSPEC_NATS_URL", "PAMSPEC_NATS_NKEY_SEED", "PAMSPEC_VALKEY_URL", "PAMSPEC_DEV_KEY"), ""
 )

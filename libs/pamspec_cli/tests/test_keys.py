@@ -43,10 +43,13 @@ async def _epoch(database: Database, tenant: str) -> int:
 
 
 async def test_a_key_opens_until_it_is_revoked(database: Database, by: keys.Administrator) -> None:
-    key_id, key = await keys.create_key(by, keys.Owner("tenant:a", "agent:planner", "agent", ["audit"]))
+    key_id, key = await keys.create_key(
+        by, keys.Owner("tenant:a", "agent:planner", "agent", ["audit"], roles=["editor"])
+    )
     found = await _found(database, key)
     assert found is not None
-    assert (found["tenant_id"], found["actor_id"], found["rights"]) == ("tenant:a", "agent:planner", ["audit"])
+    assert (found["tenant_id"], found["actor_id"]) == ("tenant:a", "agent:planner")
+    assert (found["rights"], found["roles"]) == (["audit"], ["editor"])
     assert [(stored.key_id, stored.revoked_at) for stored in await keys.list_keys(by)] == [(key_id, None)]
     assert await keys.list_keys(by, "tenant:b") == []
     before = await _epoch(database, "tenant:a")
@@ -64,6 +67,7 @@ async def test_a_key_opens_until_it_is_revoked(database: Database, by: keys.Admi
         keys.Owner("tenant:a", "agent:a\n", "agent"),
         keys.Owner("tenant:a", "agent:" + "a" * 250, "agent"),
         keys.Owner("tenant:a", "agent:a", "agent", ["service"]),
+        keys.Owner("tenant:a", "agent:a", "agent", roles=["king"]),
     ],
 )
 async def test_owners_that_cannot_be(by: keys.Administrator, owner: keys.Owner) -> None:
@@ -86,6 +90,7 @@ async def test_the_command(database: Database, monkeypatch: pytest.MonkeyPatch) 
     found = await _found(database, made["key"])
     assert found is not None
     assert found["expires_at"] is not None
+    assert found["roles"] == ["contributor"]
     listed = json.loads(await _printed("list", "--json"))
     assert (listed["key_id"], listed["revoked_at"]) == (made["key_id"], None)
     assert made["key"] not in json.dumps(listed)

@@ -38,6 +38,8 @@ class Principal(msgspec.Struct, frozen=True):
     actor_kind: str
     rights: frozenset[str] = frozenset()
     epoch: int = 0
+    roles: frozenset[str] = frozenset()
+    """The roles that the credentials carry in the whole tenant; more can be bound to the actor."""
 
     def has(self, right: str) -> bool:
         """Whether the credentials carry a right."""
@@ -135,4 +137,4 @@ def _mac(key: bytes, kid: str, body: str) -> str:
 
 def service_principal(service: str, tenant_id: str) -> Principal:
     """The principal as which a service sends its own commands in a tenant."""
-    return Principal(tenant_id, f"service:{service}", "service", frozenset({RIGHT_SERVICE}))
+    return Principal(tenant_id, f"service:{service}", "service", frozenset({RIGHT_SERVICE}), roles=frozenset({"admin"}))

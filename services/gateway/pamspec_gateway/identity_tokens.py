@@ -15,6 +15,7 @@ from typing import Any, Literal
 import jwt
 from pydantic import BaseModel, ConfigDict, Field
 
+from pamspec_common.authorization.vocabulary import ROLES
 from pamspec_common.errors import Unauthenticated
 from pamspec_common.ids import is_id
 from pamspec_common.principal import RIGHT_ADMIN, RIGHT_ASSERT_ACTOR, RIGHT_AUDIT, Principal
@@ -50,6 +51,8 @@ class TokenIssuer(BaseModel):
     actor_kind: str = "human"
     rights_claim: str | None = None
     """A claim that lists rights of a key (admin, assert_actor, audit); without it a token has none of them."""
+    roles_claim: str | None = None
+    """A claim that lists roles in the whole tenant; the others are bound to the actor here."""
     max_age_s: int = Field(default=24 * 3600, ge=1)
     """A token that is valid for longer than this is refused."""
 
@@ -125,9 +128,15 @@ def _principal(issuer: TokenIssuer, claims: Mapping[str, Any]) -> Principal:
     actor_id = actor_of(issuer.actor_prefix, named) if isinstance(named, str) and named else ""
     if not (isinstance(tenant, str) and is_id(tenant) and is_id(actor_id)):
         raise Unauthenticated("The token names no tenant or actor that can exist here.")
-    given = claims.get(issuer.rights_claim) if issuer.rights_claim is not None else None
-    rights = frozenset(right for right in given if right in _GIVEN) if isinstance(given, list) else frozenset()
-    return Principal(tenant, actor_id, issuer.actor_kind, rights)
+    rights = _listed(claims, issuer.rights_claim) & _GIVEN
+    roles = _listed(claims, issuer.roles_claim) & frozenset(ROLES)
+    return Principal(tenant, actor_id, issuer.actor_kind, rights, roles=roles)
+
+
+def _listed(claims: Mapping[str, Any], claim: str | None) -> frozenset[str]:
+    """The texts that a claim lists."""
+    given = claims.get(claim) if claim is not None else None
+    return frozenset(one for one in given if isinstance(one, str)) if isinstance(given, list) else frozenset()
 
 
 def actor_of(prefix: str, name: str) -> str:

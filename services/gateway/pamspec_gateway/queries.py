@@ -10,7 +10,7 @@ from pamspec_common.postgres import Connection
 from pamspec_common.principal import Principal
 
 SELECT_PRINCIPALS_SQL = """
-SELECT key_hash, tenant_id, actor_id, actor_kind, rights, epoch, expires_at
+SELECT key_hash, tenant_id, actor_id, actor_kind, rights, roles, epoch, expires_at
 FROM core.key_principal WHERE key_hash = ANY ($1::bytea[])"""
 
 SELECT_REACHABLE_SQL = "SELECT true"
@@ -28,7 +28,14 @@ async def select_principals(conn: Connection, hashes: Sequence[bytes]) -> dict[b
     rows = await conn.fetch(SELECT_PRINCIPALS_SQL, hashes)
     return {
         row["key_hash"]: KeyOwner(
-            Principal(row["tenant_id"], row["actor_id"], row["actor_kind"], frozenset(row["rights"]), row["epoch"]),
+            Principal(
+                row["tenant_id"],
+                row["actor_id"],
+                row["actor_kind"],
+                frozenset(row["rights"]),
+                row["epoch"],
+                frozenset(row["roles"]),
+            ),
             row["expires_at"],
         )
         for row in rows

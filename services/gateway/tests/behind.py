@@ -119,8 +119,8 @@ async def insert_key(
     try:
         await conn.execute("INSERT INTO core.tenant (tenant_id) VALUES ($1) ON CONFLICT DO NOTHING", tenant)
         await conn.execute(
-            "INSERT INTO core.api_key (key_id, tenant_id, key_hash, actor_id, actor_kind, rights) "
-            "VALUES ($1, $2, $3, $4, 'agent', '{assert_actor}')",
+            "INSERT INTO core.api_key (key_id, tenant_id, key_hash, actor_id, actor_kind, rights, roles) "
+            "VALUES ($1, $2, $3, $4, 'agent', '{assert_actor}', '{admin}')",
             key_id, tenant, key_hash(PEPPER.encode(), key), actor,
         )  # fmt: skip
     finally:

@@ -130,10 +130,13 @@ async def test_the_mapping_of_an_issuer_decides(provider: Provider) -> None:
         actor_prefix="service:crm/",
         actor_kind="service",
         rights_claim="rights",
+        roles_claim="groups",
     ) as tokens:
-        text = provider.token(client="app|7", rights=["audit", "service", "root", 3])
+        text = provider.token(client="app|7", rights=["audit", "service", "root", 3], groups=["reader", "king", []])
         found = (await tokens.identify(text, "a")).principal
-        assert found == Principal("tenant:ours", "service:crm/app+7C7", "service", frozenset({"audit"}))
+        assert found == Principal(
+            "tenant:ours", "service:crm/app+7C7", "service", frozenset({"audit"}), roles=frozenset({"reader"})
+        )
     async with trusting(provider) as tokens:
         assert (await tokens.identify(provider.token(rights=["admin"]), "a")).principal.rights == frozenset()
 

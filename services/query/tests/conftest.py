@@ -41,7 +41,7 @@ async def service(database: Database) -> AsyncIterator[Service]:
 @pytest_asyncio.fixture
 async def door(service: Service) -> Door:
     """Its operations, for an agent of the test's tenant."""
-    return Door(service, Principal(TENANT, "agent:reader", "agent"))
+    return Door(service, Principal(TENANT, "agent:reader", "agent", roles=frozenset({"admin"})))
 
 
 @pytest_asyncio.fixture(scope="session", loop_scope="session")

@@ -34,7 +34,9 @@ class Door:
 
     def as_(self, actor_id: str, *rights: str, tenant_id: str = TENANT) -> Door:
         """The same service for another principal."""
-        return Door(self.service, Principal(tenant_id, actor_id, "agent", frozenset(rights)))
+        return Door(
+            self.service, Principal(tenant_id, actor_id, "agent", frozenset(rights), roles=frozenset({"admin"}))
+        )
 
     async def raw(self, operation: str, body: bytes) -> Answer:
         """The answer to a body as it stands."""

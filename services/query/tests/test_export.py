@@ -172,7 +172,9 @@ async def test_a_client_that_leaves_ends_its_export(seeding: Conn, door: Door, m
 
 async def test_more_at_once_than_allowed_are_refused(seeding: Conn, database: Database) -> None:
     await seeded(seeding)
-    async with limited(database, Principal(TENANT, "agent:reader", "agent"), exports_at_once=1) as door:
+    async with limited(
+        database, Principal(TENANT, "agent:reader", "agent", roles=frozenset({"admin"})), exports_at_once=1
+    ) as door:
         first = Taking(door.service, door.principal, orjson.dumps({"scope_id": SCOPE}))
         first.go.clear()
         await first.waiting.wait()

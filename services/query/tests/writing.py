@@ -22,7 +22,9 @@ class Writer:
 
     def __init__(self, service: Service) -> None:
         self.service = service
-        self._token = TokenSigner("k1", KEY).sign(Principal(TENANT, "agent:reader", "agent"))
+        self._token = TokenSigner("k1", KEY).sign(
+            Principal(TENANT, "agent:reader", "agent", roles=frozenset({"admin"}))
+        )
 
     async def call(self, operation: str, **document: Any) -> Answer:
         body = orjson.dumps({"scope_id": SCOPE, **document})

@@ -8,11 +8,14 @@ import nats.errors
 from nats.aio.client import Client
 
 from pamspec_common import bus
+from pamspec_common.authorization.loading import loading
+from pamspec_common.authorization.rights import Authorizer
 from pamspec_common.calls import Answer, Call, Handler, Operations
 from pamspec_common.errors import ServiceUnavailable
 from pamspec_common.postgres import KEYED_PLANS, Pool, close_pool, connection, create_pool
 from pamspec_common.principal import TokenVerifier
 from pamspec_common.service import Background, Part, Service
+from pamspec_write.handlers.access import access_of
 from pamspec_write.handlers.holds import HoldJob
 from pamspec_write.handlers.importing import Asked, Chunks, Imports
 from pamspec_write.handlers.lanes import Lanes
@@ -45,12 +48,14 @@ class _App:
         pool = self._pool = await create_pool(settings, "write", planner=KEYED_PLANS)
         async with connection(pool, 5000) as conn:
             await conn.fetchval("SELECT 1 FROM core.scope_head LIMIT 1")
-        lanes = self._lanes = Lanes(pool, settings, self._wake)
+        authorizer = Authorizer(loading(pool, settings.pool_wait_ms))
+        lanes = self._lanes = Lanes(pool, settings, authorizer, self._wake)
         scopes = Scopes(pool, settings)
         outbox = self._outbox = OutboxBound(pool, settings)
-        lookup = Lookup(pool, settings, scopes, lanes)
+        access = access_of(scopes.resolve, authorizer)
+        lookup = Lookup(pool, settings, access, scopes, lanes)
         verifier = TokenVerifier(settings.token_key_bytes())
-        self._operations = Writes(verifier, scopes, lanes, lookup, outbox).operations()
+        self._operations = Writes(verifier, access, scopes, lanes, lookup, outbox).operations()
         self._imports = Imports(pool, settings, outbox, self._wake)
         self.background.spawn("outbox", lambda: outbox.watch(self.background))
         self.background.spawn("bus", self._connect)

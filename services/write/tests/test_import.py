@@ -19,7 +19,7 @@ from pamspec_query.settings import Settings as QuerySettings
 from pamspec_write.handlers import storing
 from pamspec_write.handlers.outbox import OutboxBound
 from services.write.tests.transfer import Store, rebuilt, without_manifest
-from services.write.tests.writer import AGENT, KEY, KID, PROVENANCE, SUBSCRIPTION, TENANT, Writer, claim
+from services.write.tests.writer import ADMIN, AGENT, KEY, KID, PROVENANCE, SUBSCRIPTION, TENANT, Writer, claim
 
 NAME = "workspace:garden"
 SECOND = "tenant:second"
@@ -130,7 +130,7 @@ async def test_the_same_source_event_and_the_same_key_are_recognised_after_an_im
     writer = store.writer
     await lived(writer)
     await store.imported(await store.export(NAME))
-    same = Principal(SECOND, AGENT.actor_id, AGENT.actor_kind)
+    same = Principal(SECOND, AGENT.actor_id, AGENT.actor_kind, roles=ADMIN)
     request = claim(NAME, "kept", source_event={"source": "mail", "id": "m-2"})
     again = await writer.call("create", request, key="key-2", by=same)
     assert (again.status, again.headers["Idempotency-Replayed"]) == (201, "true")

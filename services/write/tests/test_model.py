@@ -15,10 +15,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pamspec_common import contracts, ledger
+from pamspec_common.authorization.rights import Rights
 from pamspec_common.calls import HEADER_REPLAYED, Answer
+from pamspec_common.documents import Actor
 from pamspec_common.instants import MICROSECOND
 from pamspec_common.principal import Principal
 from pamspec_common.strict_json import parse as parse_json
+from pamspec_write.handlers.access import Access
 from pamspec_write.handlers.admission.batches import admit_batch
 from pamspec_write.handlers.admission.commands import admit, parse
 from pamspec_write.model.commands import BatchCommand, Command, key_hash, operation_hash, source_hash, try_again
@@ -27,9 +30,9 @@ from pamspec_write.model.facts import ScopeRef, ScopeState
 from pamspec_write.model.projection import carried_projection, projection
 from pamspec_write.model.rows import HEAD_SEQ, NULL, SEPARATOR, Rows
 from pamspec_write.model.versions import Entropy
-from services.write.tests.writer import PROVENANCE, Document, claim, edge
+from services.write.tests.writer import PROVENANCE, Document, claim, edge, rights_with
 
-PRINCIPAL = Principal("tenant:t", "agent:a", "agent")
+PRINCIPAL = Principal("tenant:t", "agent:a", "agent", roles=frozenset({"admin"}))
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 GENESIS = ledger.genesis(b"0" * 16)
 
@@ -57,12 +60,19 @@ class Core:
     async def _resolve(self, principal: Principal, scope_id: str) -> ScopeRef:
         return self.states[int(scope_id[-1])].ref
 
+    async def _rights(self, principal: Principal, actor: Actor, scope: ScopeRef | None) -> Rights:
+        return rights_with(principal.roles)
+
     async def command(self, operation: str, document: Document) -> Command | BatchCommand:
         """The command of a request."""
         body = orjson.dumps(document)
         if operation == "batch":
-            return await admit_batch(parse(body), body, PRINCIPAL, None, self._resolve)
-        return await admit(operation, parse(body), body, PRINCIPAL, None, self._resolve)
+            return await admit_batch(
+                parse(body), body, PRINCIPAL, None, Access(self._resolve, self._rights, self._rights)
+            )
+        return await admit(
+            operation, parse(body), body, PRINCIPAL, None, Access(self._resolve, self._rights, self._rights)
+        )
 
     async def decide(self, operation: str, document: Document) -> Answer:
         """Its outcome."""

@@ -10,6 +10,8 @@ import orjson
 import pytest
 
 from pamspec_common import contracts
+from pamspec_common.authorization.rights import Rights
+from pamspec_common.documents import Actor
 from pamspec_common.errors import InvalidObject, InvalidRequest, PamspecError
 from pamspec_common.principal import RIGHT_ASSERT_ACTOR, RIGHT_SERVICE, Principal
 from pamspec_common.scope_policy import parse_policy
@@ -17,11 +19,12 @@ from pamspec_write.documents import REQUESTS as COMMANDS
 from pamspec_write.documents.decoding import decode
 from pamspec_write.documents.scopes import CreateScope
 from pamspec_write.documents.service import Batch, GetOperation
+from pamspec_write.handlers.access import Access
 from pamspec_write.handlers.admission.batches import admit_batch
 from pamspec_write.handlers.admission.commands import actor_of, admit, parse
 from pamspec_write.handlers.lookup import check_request
 from pamspec_write.model.facts import ScopeRef
-from services.write.tests.writer import Document
+from services.write.tests.writer import Document, rights_with
 
 PRINCIPAL = Principal("tenant:t", "agent:a", "agent", frozenset({RIGHT_ASSERT_ACTOR, RIGHT_SERVICE}))
 TIME = "2026-03-01T09:30:00.000000Z"
@@ -298,12 +301,16 @@ async def _resolve(principal: Principal, scope_id: str) -> ScopeRef:
     return ScopeRef(1, principal.tenant_id, scope_id, "t", "s", 0)
 
 
+async def _rights(principal: Principal, actor: Actor, scope: ScopeRef | None) -> Rights:
+    return rights_with(frozenset({"admin"}))
+
+
 async def _error(operation: str, body: bytes) -> PamspecError | None:
     """The refusal that a request gets before any look at the store."""
     try:
         document = parse(body)
         if operation == "batch":
-            batch = await admit_batch(document, body, PRINCIPAL, None, _resolve)
+            batch = await admit_batch(document, body, PRINCIPAL, None, Access(_resolve, _rights, _rights))
             refused = [orjson.loads(item.body)["error"] for item in batch.refused.values()]
             return next((_of(error) for error in refused), None)
         if operation == "get_operation":
@@ -316,7 +323,7 @@ async def _error(operation: str, body: bytes) -> PamspecError | None:
             if scope.policy is not None:
                 parse_policy(scope.policy)
         else:
-            await admit(operation, document, body, PRINCIPAL, None, _resolve)
+            await admit(operation, document, body, PRINCIPAL, None, Access(_resolve, _rights, _rights))
     except PamspecError as error:
         return error
     return None

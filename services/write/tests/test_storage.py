@@ -11,7 +11,7 @@ import pytest
 from pamspec_cli.servers.databases import Database
 from pamspec_cli.servers.nats import NatsAddress
 from pamspec_common.principal import Principal
-from services.write.tests.writer import PROVENANCE, TENANT, Writer, claim, started, stopped, write_settings
+from services.write.tests.writer import ADMIN, PROVENANCE, TENANT, Writer, claim, started, stopped, write_settings
 
 SECRETS = [f"SECRET-{number}-x" for number in range(12)]
 
@@ -102,7 +102,7 @@ async def test_the_role_reads_no_keys_hashes_of_others_scopes_and_no_messages(da
 
 async def test_names_of_scopes_are_a_tenants_own(writer: Writer) -> None:
     await writer.admin.execute("INSERT INTO core.tenant (tenant_id) VALUES ('tenant:other')")
-    stranger = Principal("tenant:other", "agent:tester", "agent")
+    stranger = Principal("tenant:other", "agent:tester", "agent", roles=ADMIN)
     made = await writer.create(object_id="obj:mine")
     for operation, document in (
         ("create", claim(writer.scope)),

@@ -15,7 +15,7 @@ from pamspec_common.calls import Answer, Call
 from pamspec_common.internal import answer as run
 from pamspec_common.principal import PRINCIPAL_HEADER, Principal
 from pamspec_common.service import Service
-from services.write.tests.writer import AGENT, Document, Writer, check_answer
+from services.write.tests.writer import ADMIN, AGENT, Document, Writer, check_answer
 
 TABLES = {
     "version": "ledger_seq",
@@ -35,7 +35,7 @@ class Store:
 
     writer: Writer
     query: Service
-    other: Principal = field(default_factory=lambda: Principal("tenant:second", "agent:importer", "agent"))
+    other: Principal = field(default_factory=lambda: Principal("tenant:second", "agent:importer", "agent", roles=ADMIN))
     """Somebody in another tenant, where a scope of the same name may be."""
 
     async def export(self, scope_id: str, *, by: Principal = AGENT, **more: Any) -> bytes:

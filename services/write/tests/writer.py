@@ -20,6 +20,9 @@ from referencing.jsonschema import SchemaRegistry
 from pamspec_cli.servers.databases import Database
 from pamspec_cli.servers.nats import NatsAddress
 from pamspec_common import contracts, ledger
+from pamspec_common.authorization.decisions import Subject
+from pamspec_common.authorization.policies import default_text, parse
+from pamspec_common.authorization.rights import Asker, Epochs, Rights
 from pamspec_common.calls import Answer, Call
 from pamspec_common.contracts.formats import referenced
 from pamspec_common.internal import answer as run
@@ -38,15 +41,23 @@ Document = dict[str, Any]
 
 TENANT = "tenant:test"
 KID, KEY = "k1", b"a key between services for tests"
-AGENT = Principal(TENANT, "agent:tester", "agent")
-OTHER = Principal(TENANT, "agent:other", "agent")
-BACKEND = Principal(TENANT, "service:backend", "service", frozenset({RIGHT_ASSERT_ACTOR}))
-AUDITOR = Principal(TENANT, "human:auditor", "human", frozenset({RIGHT_AUDIT}))
+ADMIN = frozenset({"admin"})
+AGENT = Principal(TENANT, "agent:tester", "agent", roles=ADMIN)
+OTHER = Principal(TENANT, "agent:other", "agent", roles=ADMIN)
+BACKEND = Principal(TENANT, "service:backend", "service", frozenset({RIGHT_ASSERT_ACTOR}), roles=ADMIN)
+AUDITOR = Principal(TENANT, "human:auditor", "human", frozenset({RIGHT_AUDIT}), roles=ADMIN)
 SUBSCRIPTION = service_principal("subscription", TENANT)
 
 PROVENANCE = {"activity": "test"}
 _names = count(1)
 _KEYS = "SELECT scope_key FROM core.scope WHERE scope_id = ANY($1::text[])"
+
+
+@cache
+def rights_with(roles: frozenset[str]) -> Rights:
+    """The rights of these roles in a scope whose epochs never moved."""
+    asker = Asker(TENANT, "agent:a", "agent", "agent:a", roles)
+    return Rights(asker, Subject("agent:a", "agent", roles), parse(default_text()), Epochs(1, 1))
 
 
 def write_settings(database: Database, bus: NatsAddress, **changes: Any) -> Settings:

@@ -54,8 +54,10 @@ class Environment:
     def principal(self) -> str:
         """The signed principal of the development key, as the gateway would hand it on."""
         signer = TokenSigner("k1", self.deployment.token_keys["k1"].encode())
-        rights = frozenset(development.RIGHTS)
-        return signer.sign(Principal(development.TENANT_ID, development.ACTOR_ID, development.ACTOR_KIND, rights))
+        rights, roles = frozenset(development.RIGHTS), frozenset(development.ROLES)
+        return signer.sign(
+            Principal(development.TENANT_ID, development.ACTOR_ID, development.ACTOR_KIND, rights, 0, roles)
+        )
 
     def client(self, product: Product) -> AsyncClient:
         """A client of a running product."""

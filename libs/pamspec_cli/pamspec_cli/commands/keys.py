@@ -9,6 +9,7 @@ from datetime import UTC, datetime, timedelta
 from pamspec_cli import development, keys
 from pamspec_cli.connection import FAILED, OK, reporting
 from pamspec_cli.data import DataDirectory, chosen
+from pamspec_common.authorization.vocabulary import ROLES
 
 SUMMARY = "make, list and revoke API keys"
 
@@ -23,6 +24,13 @@ def add(parser: argparse.ArgumentParser) -> None:
         "--tenant", default=development.TENANT_ID, metavar="ID", help=f"its tenant (default: {development.TENANT_ID})"
     )
     create.add_argument("--right", action="append", default=[], choices=keys.RIGHTS, help="may be given several times")
+    create.add_argument(
+        "--role",
+        action="append",
+        default=[],
+        choices=ROLES,
+        help="what it may do in every scope of its tenant; may be given several times (default: contributor)",
+    )
     create.add_argument("--days", type=_days, metavar="N", help="valid for so many days (default: until revoked)")
     listing = actions.add_parser("list", help="show keys, never their texts")
     listing.add_argument("--tenant", metavar="ID", help="of this tenant only")
@@ -53,7 +61,8 @@ def run(arguments: argparse.Namespace) -> int:
 
 async def _create(by: keys.Administrator, arguments: argparse.Namespace) -> int:
     expires_at = datetime.now(UTC) + timedelta(days=arguments.days) if arguments.days else None
-    owner = keys.Owner(arguments.tenant, arguments.actor, arguments.kind, arguments.right, expires_at)
+    roles = arguments.role or ["contributor"]
+    owner = keys.Owner(arguments.tenant, arguments.actor, arguments.kind, arguments.right, expires_at, roles)
     key_id, key = await keys.create_key(by, owner)
     if arguments.json:
         print(json.dumps({"key_id": key_id, "key": key}))
@@ -71,6 +80,7 @@ async def _list(by: keys.Administrator, arguments: argparse.Namespace) -> int:
             "actor_id": key.owner.actor_id,
             "actor_kind": key.owner.actor_kind,
             "rights": list(key.owner.rights),
+            "roles": list(key.owner.roles),
             "created_at": key.created_at.isoformat(),
             "expires_at": key.owner.expires_at and key.owner.expires_at.isoformat(),
             "revoked_at": key.revoked_at and key.revoked_at.isoformat(),
@@ -79,7 +89,7 @@ async def _list(by: keys.Administrator, arguments: argparse.Namespace) -> int:
             print(json.dumps(document))
         else:
             state = "revoked" if key.revoked_at else "valid"
-            rights = ",".join(key.owner.rights) or "-"
+            rights = ",".join([*key.owner.roles, *key.owner.rights]) or "-"
             print(f"{state:<8} {key.key_id}  {key.owner.tenant_id}  {key.owner.actor_id}  {rights}")
     return OK
 

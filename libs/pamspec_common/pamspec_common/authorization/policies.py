@@ -7,7 +7,7 @@ class, and a decision for the class is a decision for each of them.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from importlib.resources import files
@@ -85,15 +85,39 @@ def parse(text: str) -> Policies:
         names = list(rules)
         problems += [(_named(error.policy_id, names), error.error) for error in checked.errors]
     mentions = {action: _mentions(action, rules.values()) for action in ACTIONS}
-    for action, found in mentions.items():
-        classes = count_classes(found)
-        if classes > MAX_CLASSES:
-            problems.append(
-                ("policy", f"its rules for {action} tell {classes} cases apart; {MAX_CLASSES} are the most")
-            )
     if problems:
         raise PolicyRefused(problems)
+    _check_classes(mentions)
     return Policies(text, cedarpy.PolicySet.from_str(text), mentions)
+
+
+def combined(parts: Sequence[Policies]) -> Policies:
+    """Several accepted texts as one: a permit of any permits, a forbid of any forbids.
+
+    PolicyRefused when the rules of an action tell too many cases apart together.
+    """
+    mentions: dict[str, Mentions] = {}
+    for action in ACTIONS:
+        found = [part.mentions[action] for part in parts]
+        names = {name for one in found for name in one.values}
+        mentions[action] = Mentions(
+            {name: frozenset().union(*(one.values.get(name, frozenset()) for one in found)) for name in names},
+            frozenset().union(*(one.principal for one in found)),
+            tuple(sorted({moment for one in found for moment in one.times})),
+        )
+    _check_classes(mentions)
+    text = "\n".join(part.text for part in parts)
+    return Policies(text, cedarpy.PolicySet.from_str(text), mentions)
+
+
+def _check_classes(mentions: Mapping[str, Mentions]) -> None:
+    problems = [
+        ("policy", f"its rules for {action} tell {classes} cases apart, more than {MAX_CLASSES}")
+        for action, found in mentions.items()
+        if (classes := count_classes(found)) > MAX_CLASSES
+    ]
+    if problems:
+        raise PolicyRefused(problems)
 
 
 def count_classes(found: Mentions) -> int:

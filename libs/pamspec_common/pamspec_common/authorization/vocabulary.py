@@ -19,7 +19,6 @@ ACTIONS = (
     "transition_validation",
     "transition_availability",
     "transition_retention",
-    "override_transition",
     "redact",
     "delete",
     "seal_snapshot",
@@ -32,6 +31,7 @@ ACTIONS = (
     "check_delegation",
     "hold",
     "administer",
+    "create_scope",
     "assert_actor",
 )
 """What a principal does to a memory, or in a scope."""

@@ -12,13 +12,15 @@ from dataclasses import dataclass
 import asyncpg
 
 from pamspec_common import ids
+from pamspec_common.authorization.rights import Authorizer
 from pamspec_common.calls import Answer
 from pamspec_common.postgres import Connection, Pool, begin, rollback
 from pamspec_common.settings import CommonSettings
 from pamspec_write.documents.snapshots import SealSnapshot
 from pamspec_write.documents.states import Transition
+from pamspec_write.handlers.access import refresh
 from pamspec_write.handlers.rules import Rules
-from pamspec_write.model.commands import BatchCommand, Command, Work, scopes_of
+from pamspec_write.model.commands import BatchCommand, Command, Work, commands_of, scopes_of
 from pamspec_write.model.decide import Decider
 from pamspec_write.model.facts import ScopeRef, ScopeState
 from pamspec_write.model.rows import Rows
@@ -56,10 +58,9 @@ def wanted_of(works: Sequence[Work]) -> tuple[Wanted, dict[int, ScopeRef]]:
     for work in works:
         for ref in scopes_of(work):
             refs[ref.scope_key] = ref
-        items: Sequence[Command] = work.items if isinstance(work, BatchCommand) else (work,)
         if isinstance(work, BatchCommand):
             _want_record(wanted, work)
-        for command in items:
+        for command in commands_of([work]):
             _want_record(wanted, command)
             key = command.scope.scope_key
             if command.object_id is not None:
@@ -104,7 +105,15 @@ def _want_snapshot(wanted: Wanted, scope: ScopeRef, request: SealSnapshot) -> No
     wanted.members.update((scope.scope_key, name) for name in request.included_object_ids or ())
 
 
-async def commit(pool: Pool, settings: CommonSettings, rules: Rules, works: Sequence[Work], *, wait: bool) -> Committed:
+async def commit(
+    pool: Pool,
+    settings: CommonSettings,
+    rules: Rules,
+    authorizer: Authorizer,
+    works: Sequence[Work],
+    *,
+    wait: bool,
+) -> Committed:
     """Decide and commit; with `wait` it waits for the scopes' locks (lock_timeout), otherwise leaves held ones out.
 
     Raises the driver's error when the transaction fails; nothing of it is then visible, or all of it (a lost COMMIT).
@@ -114,7 +123,7 @@ async def commit(pool: Pool, settings: CommonSettings, rules: Rules, works: Sequ
         await begin(conn, wanted.scopes)
         done = False
         try:
-            result = await _transaction(conn, rules, works, wanted, refs, wait=wait)
+            result = await _transaction(conn, rules, authorizer, works, wanted, refs, wait=wait)
             await conn.execute("COMMIT")
             done = True
             return result
@@ -131,6 +140,7 @@ def connection_raw(pool: Pool, wait_ms: int) -> asyncpg.pool.PoolAcquireContext:
 async def _transaction(
     conn: Connection,
     rules: Rules,
+    authorizer: Authorizer,
     works: Sequence[Work],
     wanted: Wanted,
     refs: dict[int, ScopeRef],
@@ -149,6 +159,7 @@ async def _transaction(
         return Committed([], left_out, set())
     await _refresh(conn, mine, states, revisions, refs)
     await rules.fill(conn, states.values())
+    await refresh(conn, authorizer, commands_of(mine), states)
     rows = Rows()
     decider = Decider(states, rows, at, ENTROPY)
     answers = [(work, decider.decide(work)) for work in mine]

@@ -118,6 +118,7 @@ class HoldJob:
             scope=hold.ref,
             actor=ACTOR,
             actor_id=ACTOR.actor_id,
+            rights=None,
             authenticated_as=None,
             operation_id=operation_id,
             operation_hash=operation_hash(ACTOR.actor_id, operation_id),

@@ -17,6 +17,7 @@ from collections.abc import Awaitable, Callable, Iterable, Sequence
 import asyncpg
 
 from pamspec_common import telemetry
+from pamspec_common.authorization.rights import Authorizer
 from pamspec_common.calls import Answer, refusal
 from pamspec_common.errors import InternalError, PamspecError, ServiceUnavailable
 from pamspec_common.postgres import Pool, distrust
@@ -62,8 +63,9 @@ class Waiting:
 class Lanes:
     """The group committer of one process."""
 
-    def __init__(self, pool: Pool, settings: Settings, wake: Wake) -> None:
+    def __init__(self, pool: Pool, settings: Settings, authorizer: Authorizer, wake: Wake) -> None:
         self._pool, self._settings, self._wake = pool, settings, wake
+        self._authorizer = authorizer
         self._rules = Rules()
         self._queues: list[deque[Waiting]] = [deque() for _ in range(settings.lanes)]
         self._running: list[asyncio.Task[None] | None] = [None] * settings.lanes
@@ -170,7 +172,7 @@ class Lanes:
         pause = _FIRST_PAUSE_S
         for attempt in range(1, self._settings.commit_attempts + 1):
             try:
-                return await commit(self._pool, self._settings, self._rules, works, wait=wait)
+                return await commit(self._pool, self._settings, self._rules, self._authorizer, works, wait=wait)
             except (AuthorizationMoved, SnapshotTaken) as moved:
                 _log.info("decided too early: %s", type(moved).__name__, extra={"action": "batch_decided_again"})
             except TimeoutError:

@@ -22,6 +22,7 @@ from pamspec_common.postgres import Connection, Pool, connection, scoped
 from pamspec_common.principal import RIGHT_AUDIT, Principal
 from pamspec_write.documents.decoding import decode
 from pamspec_write.documents.service import GetOperation
+from pamspec_write.handlers.access import Access, own_actor
 from pamspec_write.handlers.lanes import Lanes
 from pamspec_write.handlers.scopes import Scopes
 from pamspec_write.model.batches import kept_of, rebuilt, result_of
@@ -62,8 +63,9 @@ class _Sought:
 class Lookup:
     """Answers get_operation."""
 
-    def __init__(self, pool: Pool, settings: Settings, scopes: Scopes, lanes: Lanes) -> None:
+    def __init__(self, pool: Pool, settings: Settings, access: Access, scopes: Scopes, lanes: Lanes) -> None:
         self._pool, self._settings, self._scopes, self._lanes = pool, settings, scopes, lanes
+        self._access = access
         self._waiters = asyncio.Semaphore(_WAITERS)
 
     async def get_operation(self, document: dict[str, Any], body: bytes, principal: Principal) -> Answer:
@@ -72,6 +74,7 @@ class Lookup:
         check_request(request)
         scope = await self._scopes.resolve(principal, request.scope_id)
         authorize(principal, "get_operation", scope.tenant_id)
+        await self._access.permitted("get_operation", principal, own_actor(principal), scope)
         sought = _sought(request, scope, _owner(principal, request, document))
         answer = await self._look(principal, sought, 1)
         if answer is not None:

@@ -18,6 +18,7 @@ from pamspec_common.principal import Principal, TokenVerifier
 from pamspec_write.documents import REQUESTS
 from pamspec_write.documents.decoding import decode
 from pamspec_write.documents.scopes import CreateScope
+from pamspec_write.handlers.access import Access
 from pamspec_write.handlers.admission.batches import admit_batch
 from pamspec_write.handlers.admission.commands import actor_of, admit, parse
 from pamspec_write.handlers.lanes import Lanes
@@ -78,9 +79,10 @@ class Writes:
     """The handlers, over their collaborators."""
 
     def __init__(
-        self, verifier: TokenVerifier, scopes: Scopes, lanes: Lanes, lookup: Lookup, outbox: OutboxBound
+        self, verifier: TokenVerifier, access: Access, scopes: Scopes, lanes: Lanes, lookup: Lookup, outbox: OutboxBound
     ) -> None:
         self._verifier, self._scopes, self._lanes = verifier, scopes, lanes
+        self._access = access
         self._lookup, self._outbox = lookup, outbox
         self._large = asyncio.Semaphore(_LARGE_AT_ONCE)
 
@@ -118,19 +120,18 @@ class Writes:
 
     async def _command(self, call: Call, document: dict[str, Any], principal: Principal) -> Awaitable[Answer]:
         self._check_outbox(call)
-        command = await admit(
-            call.operation, document, call.body, principal, call.idempotency_key, self._scopes.resolve
-        )
+        command = await admit(call.operation, document, call.body, principal, call.idempotency_key, self._access)
         return self._lanes.submit(command)
 
     async def _batch(self, call: Call, document: dict[str, Any], principal: Principal) -> Awaitable[Answer]:
         self._check_outbox(call)
-        batch = await admit_batch(document, call.body, principal, call.idempotency_key, self._scopes.resolve)
+        batch = await admit_batch(document, call.body, principal, call.idempotency_key, self._access)
         return self._lanes.submit(batch)
 
     async def _create_scope(self, call: Call, document: dict[str, Any], principal: Principal) -> Awaitable[Answer]:
         request = decode(CreateScope, call.body)
         actor, authenticated_as = actor_of(principal, request, document)
+        await self._access.permitted("create_scope", principal, actor, None)
         return self._scopes.create(request, principal, actor.actor_id, authenticated_as)
 
     async def _get_operation(self, call: Call, document: dict[str, Any], principal: Principal) -> Awaitable[Answer]:

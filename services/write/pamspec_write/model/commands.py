@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import hmac
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
+from pamspec_common.authorization.rights import Rights
 from pamspec_common.documents import Actor
 from pamspec_common.ids import short_hash
 from pamspec_write.documents import Request
@@ -32,6 +33,10 @@ class Command:
     key_hash: bytes | None
     repeatable: bytes | None
     """What must be equal in a repetition (S16); None when nobody knows its id or key."""
+    rights: Rights | None
+    """What its actor may do in its scope; None: work of the service itself, permitted when it was ordered."""
+    far_rights: Rights | None = None
+    """What its actor may do in the scope that a relationship leads into, where that is another."""
     provenance: Provenance | None = None
     source_hash: bytes | None = None
     source_payload: bytes | None = None
@@ -54,8 +59,6 @@ class Command:
     """The parts of the content that a redaction takes; None for all of it."""
     quality_signals: Document | None = None
     integrity: Document | None = None
-    roles: frozenset[str] | None = None
-    """The actor's roles in the scope; None for one that holds every role."""
     attempts: int = 0
 
 
@@ -91,6 +94,15 @@ class BatchCommand:
 
 
 Work = Command | BatchCommand
+
+
+def commands_of(works: Iterable[Work]) -> Iterator[Command]:
+    """The commands of some work, those of its batches too."""
+    for work in works:
+        if isinstance(work, Command):
+            yield work
+        else:
+            yield from work.items
 
 
 def scopes_of(work: Work) -> list[ScopeRef]:

@@ -22,6 +22,7 @@ from pamspec_write.model.facts import Document, ScopeState
 from pamspec_write.model.holds import hold_object, let_go, place_hold, release_hold
 from pamspec_write.model.making import Making
 from pamspec_write.model.objects import create, update
+from pamspec_write.model.permission import check_operation
 from pamspec_write.model.policies import update_scope
 from pamspec_write.model.promotion import promote
 from pamspec_write.model.records import (
@@ -73,6 +74,7 @@ class Decider:
     def _command(self, command: Command) -> Answer:
         state = self._states[command.scope.scope_key]
         try:
+            check_operation(command.operation, command.rights)
             known = found_record(state, command)
             if known is not None:
                 return replay(state, command, known)

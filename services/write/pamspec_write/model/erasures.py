@@ -100,7 +100,7 @@ def _erase(making: Making, draft: Draft, head: Head, chosen: Sequence[PastVersio
     """Make the version, erase the chosen earlier ones or all of them, and tell of it."""
     state, rows = making.state, making.rows
     key, first = state.ref.scope_key, state.last_seq + 1
-    made = making.version(draft)
+    made = making.version(draft, "delete" if event_type == "object_deleted" else "redact")
     availability = made.head.availability_state
     if chosen is None:
         rows.erase_before(key, head.object_id, first)

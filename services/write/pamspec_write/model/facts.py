@@ -73,6 +73,10 @@ class Head(msgspec.Struct, frozen=True):
     ends: Ends | None = None
     """Of a relationship; its object_type is its relationship_type."""
 
+    def memory(self) -> dict[str, str]:
+        """What rules may use of it."""
+        return {"object_type": self.object_type, "creator": self.created_by, **self.states()}
+
     def states(self) -> dict[str, str]:
         """The four states by field name."""
         return {
@@ -178,8 +182,8 @@ class ScopeState:
     """ledger_seq -> object_id of the versions of this batch."""
     evaluations: Evaluations | None = None
     """Read only for operations of evaluations; shared by the scopes of a tenant."""
-    others: dict[str, tuple[str, str]] = field(default_factory=dict)
-    """object_id -> kind and availability of what must be there; what is in `heads` goes before."""
+    others: dict[str, tuple[str, dict[str, str]]] = field(default_factory=dict)
+    """object_id -> kind, and what rules may use, of what must be there; what is in `heads` goes before."""
     edges: dict[EdgeKey, str] = field(default_factory=dict)
     """The active relationship that joins two objects, of those that were looked up."""
 

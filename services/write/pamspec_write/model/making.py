@@ -13,6 +13,7 @@ from pamspec_common.errors import ObjectNotFound, VersionConflict
 from pamspec_write.documents.parts import Provenance
 from pamspec_write.model.commands import Command
 from pamspec_write.model.facts import ID_MEMBER, Document, Head, ScopeState
+from pamspec_write.model.permission import memory_of, permit, sees
 from pamspec_write.model.projection import carried_projection
 from pamspec_write.model.records import ERASING, erasure_id, positions, remember, version_answer
 from pamspec_write.model.rows import Rows
@@ -31,6 +32,7 @@ from pamspec_write.model.versions import (
 TIME_FIELDS = ("observed_at", "asserted_at", "valid_from", "valid_until")
 _CARRIED = ("integrity", "quality_signals", "policy_basis")
 """What a version keeps of the erasable half of the one before, but for content."""
+_TAKING = frozenset({"delete", "redact"})
 
 
 @dataclass(slots=True)
@@ -45,11 +47,25 @@ class Making:
     states: Mapping[int, ScopeState]
     """Every scope of the batch under its lock, by scope_key."""
 
-    def version(self, draft: Draft) -> Made:
-        """Add the version that a draft describes."""
+    def version(self, draft: Draft, action: str | None = None) -> Made:
+        """Add the version that a draft describes; AccessDenied unless the actor may make it.
+
+        `action` is that of the operation where it is left out. What takes content away is permitted as what the object
+        was, everything else as what it becomes.
+        """
+        self.permit(draft, action or self.command.operation)
         made = compose(self.state, draft, self.now, self.entropy)
         add_version(self.state, self.rows, made)
         return made
+
+    def permit(self, draft: Draft, action: str) -> None:
+        """Raise AccessDenied unless the actor may make this version."""
+        head = draft.previous
+        if head is not None and action in _TAKING:
+            permit(self.command.rights, action, head.memory())
+            return
+        creator = draft.actor.actor_id if head is None else head.created_by
+        permit(self.command.rights, action, memory_of(draft.object_type, draft.states, creator))
 
     def change_rules(self, rules: ScopeRules) -> None:
         """Let the scope's rules be others from here on."""
@@ -166,7 +182,7 @@ def expected_head(making: Making, expected_version_id: str, check: Callable[[str
     """The head that a change follows; ObjectNotFound, the state's refusal, or VersionConflict (P69)."""
     command = making.command
     head = making.state.heads.get(command.object_id or "")
-    if head is None or head.kind != command.kind:
+    if head is None or head.kind != command.kind or not visible(making, head):
         raise ObjectNotFound
     if head.availability_state == "deleted":
         check(head.availability_state, head.retention_state)
@@ -176,6 +192,11 @@ def expected_head(making: Making, expected_version_id: str, check: Callable[[str
         )
     check(head.availability_state, head.retention_state)
     return head
+
+
+def visible(making: Making, head: Head) -> bool:
+    """Whether the actor may know of an object."""
+    return sees(making.command.rights, head.memory())
 
 
 def following(head: Head, command: Command) -> Draft:

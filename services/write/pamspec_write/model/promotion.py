@@ -34,6 +34,8 @@ def promote(making: Making) -> Answer:
     target = _target(making, request, source)
     relation = _relation(making, target, source)
     drafts = (target, _superseded(making, source), relation)
+    for draft in drafts:
+        making.permit(draft, "promote")
     new, old, edge = (
         compose(state, draft, making.now, making.entropy, ahead) for ahead, draft in enumerate(drafts, start=1)
     )

@@ -9,6 +9,7 @@ from __future__ import annotations
 import msgspec
 from msgspec import structs
 
+from pamspec_common.authorization.rights import Rights
 from pamspec_common.calls import Answer
 from pamspec_common.errors import (
     InvalidRequest,
@@ -22,6 +23,7 @@ from pamspec_common.instants import wire
 from pamspec_write.documents.relationships import Relate
 from pamspec_write.model.facts import Ends, Head, ScopeState, edge_key
 from pamspec_write.model.making import TIME_FIELDS, Making, expected_head, following, statements_of
+from pamspec_write.model.permission import sees
 from pamspec_write.model.states import check_changeable
 from pamspec_write.model.versions import Draft
 
@@ -42,8 +44,8 @@ def _create(making: Making, request: Relate) -> Answer:
     assert command.provenance is not None
     if far is not near:
         check_crossing(state, making.states[far.scope_key], label)
-    check_end(state, source, "source_object_id")
-    check_end(making.states[far.scope_key], target, "target_object_id")
+    check_end(state, command.rights, source, "source_object_id")
+    check_end(making.states[far.scope_key], command.far_rights or command.rights, target, "target_object_id")
     relationship_id = command.object_id or making.entropy.mint("rel")
     if relationship_id in state.heads:
         raise VersionConflict(
@@ -115,15 +117,15 @@ def first_edge(making: Making, *, relationship_id: str, label: str, ends: Ends) 
     )
 
 
-def check_end(state: ScopeState, object_id: str, field: str) -> None:
-    """Raise ObjectNotFound unless an object of that id is in the scope, ObjectDeleted when only its tombstone is."""
+def check_end(state: ScopeState, rights: Rights | None, object_id: str, field: str) -> None:
+    """Raise ObjectNotFound unless the actor sees an object of that id there, ObjectDeleted for its tombstone."""
     head = state.heads.get(object_id)
-    found = state.others.get(object_id) if head is None else (head.kind, head.availability_state)
-    if found is None or found[0] != "o":
+    found = state.others.get(object_id) if head is None else (head.kind, head.memory())
+    if found is None or found[0] != "o" or not sees(rights, found[1]):
         raise ObjectNotFound(
             f"No such object is visible to this actor in that scope; check {field}.", details={"field": field}
         )
-    if found[1] == "deleted":
+    if found[1]["availability_state"] == "deleted":
         raise ObjectDeleted(f"{field} names a deleted object; relate one that is there.", details={"field": field})
 
 

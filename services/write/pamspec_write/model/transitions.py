@@ -11,6 +11,7 @@ from pamspec_write.model import states as rules
 from pamspec_write.model.erasures import delete, redact
 from pamspec_write.model.holds import check_retention
 from pamspec_write.model.making import Making, carried_provenance, expected_head, following
+from pamspec_write.model.permission import override_roles, transition_action
 from pamspec_write.model.relationships import check_free
 
 
@@ -30,7 +31,7 @@ def transition(making: Making) -> Answer:
     current = head.states()[f"{dimension}_state"]
     if dimension == "retention":
         check_retention(making.state.rules, head, target)
-    rules.check_edge(making.state.rules, dimension, current, target, command.roles)
+    rules.check_edge(making.state.rules, dimension, current, target, override_roles(command.rights))
     rules.check_correction(dimension, current, target, has_provenance=command.provenance is not None)
     draft = following(head, making.command)
     if dimension == "availability":
@@ -41,6 +42,6 @@ def transition(making: Making) -> Answer:
         check_free(making.state, head.ends, head.object_type)
     draft.states[f"{dimension}_state"] = target
     making.account(draft, command.provenance or carried_provenance(head, "transition"), request.policy_basis)
-    made = making.version(draft)
+    made = making.version(draft, transition_action(dimension, current, target))
     moved = {"dimension": dimension, "from": current, "to": target}
     return making.finish(made, f"{dimension}_transitioned", facts=moved)

@@ -8,7 +8,7 @@ from typing import Any
 from pamspec_common.postgres import Connection
 from pamspec_write.model.facts import ScopeState
 
-# o: the kind and availability of an object that must be there; a: the active relationship that joins two objects.
+# o: the kind of an object that must be there, and what rules may use of it; a: the active relationship that joins two.
 ENDS_SQL = """
 WITH edge AS (
   SELECT * FROM unnest($3::bigint[], $4::text[], $5::text[], $6::text[], $7::text[])
@@ -22,7 +22,8 @@ WITH edge AS (
   CROSS JOIN LATERAL (
     SELECT * FROM core.version_span s WHERE s.scope_key = v.scope_key AND s.from_seq = v.ledger_seq LIMIT 1) s
   WHERE s.source_object_id IS NOT NULL)
-SELECT 'o' AS tag, k.scope_key, k.object_id AS id, ARRAY[s.kind::text, s.availability_state] AS texts
+SELECT 'o' AS tag, k.scope_key, k.object_id AS id, ARRAY[s.kind::text, s.object_type, s.lifecycle_state,
+       s.availability_state, s.retention_state, s.validation_state, s.created_by] AS texts
 FROM unnest($1::bigint[], $2::text[]) AS k (scope_key, object_id)
 CROSS JOIN LATERAL (
   SELECT v.ledger_seq FROM core.version v
@@ -56,8 +57,16 @@ async def ends(
     for row in await conn.fetch(ENDS_SQL, *_columns(2, others), *_columns(5, edges), *_columns(2, rivals)):
         state = states[row["scope_key"]]
         if row["tag"] == "o":
-            kind, availability = row["texts"]
-            state.others[row["id"]] = (kind, availability)
+            kind, object_type, lifecycle, availability, retention, validation, creator = row["texts"]
+            memory = {
+                "object_type": object_type,
+                "creator": creator,
+                "lifecycle_state": lifecycle,
+                "availability_state": availability,
+                "retention_state": retention,
+                "validation_state": validation,
+            }
+            state.others[row["id"]] = (kind, memory)
         else:
             source, target, label, target_scope = row["texts"]
             state.edges[source, target, label, target_scope] = row["id"]

@@ -14,8 +14,8 @@ from pamspec_common.principal import Principal
 from pamspec_write.documents import REQUESTS, Request
 from pamspec_write.documents.decoding import check_members, decode
 from pamspec_write.documents.service import Batch
+from pamspec_write.handlers.access import Access
 from pamspec_write.handlers.admission.commands import (
-    Resolve,
     actor_of,
     command_of,
     refuse_grant,
@@ -30,15 +30,16 @@ BATCHED = ("create", "update", "transition", "redact", "delete", "relate", "prom
 
 
 async def admit_batch(
-    document: dict[str, Any], body: bytes, principal: Principal, header_key: str | None, resolve: Resolve
+    document: dict[str, Any], body: bytes, principal: Principal, header_key: str | None, access: Access
 ) -> BatchCommand:
     """A batch; an item that is refused here keeps its place with its error, in an atomic batch it refuses all."""
     batch = decode(Batch, body)
     take_header_key(batch, header_key)
-    scope = await resolve(principal, batch.scope_id)
+    scope = await access.resolve(principal, batch.scope_id)
     authorize(principal, "batch", scope.tenant_id)
     actor, _ = actor_of(principal, batch, document)
     refuse_grant(principal, batch.delegation_id or actor.delegation_id)
+    await access.permitted("batch", principal, actor, scope)
     operation_id = batch.operation_id or ids.mint("op")
     if len(operation_id) > MAX_BATCH_OPERATION_ID:
         raise InvalidRequest(
@@ -51,7 +52,7 @@ async def admit_batch(
     for index, item in enumerate(document["items"]):
         item_id = f"{operation_id}/{index}"
         try:
-            items.append(await _item(batch, index, item, principal, item_id, resolve))
+            items.append(await _item(batch, index, item, principal, item_id, access))
         except PamspecError as error:
             if batch.atomic:
                 error.details["index"] = index
@@ -72,7 +73,7 @@ async def admit_batch(
 
 
 async def _item(
-    batch: Batch, index: int, item: Any, principal: Principal, operation_id: str, resolve: Resolve
+    batch: Batch, index: int, item: Any, principal: Principal, operation_id: str, access: Access
 ) -> Command:
     if not isinstance(item, dict):
         raise InvalidRequest("An item of a batch is an operation document: a JSON object.")
@@ -93,10 +94,10 @@ async def _item(
         request.actor, document["actor"] = batch.actor, strict_json.parse(bytes(batch.actor))
     if request.evaluation_run_id is None:
         request.evaluation_run_id = batch.evaluation_run_id
-    scope = await resolve(principal, request.scope_id)
+    scope = await access.resolve(principal, request.scope_id)
     authorize(principal, operation, scope.tenant_id)
-    far = await target_scope(request, principal, resolve)
-    return command_of(operation, request, document, principal, scope, named=named, far=far)
+    far = await target_scope(request, principal, access)
+    return await command_of(operation, request, document, principal, scope, access, named=named, far=far)
 
 
 def _decode_item(kind: type[Request], raw: msgspec.Raw, scope_id: str) -> Request:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from typing import Any
 
 import msgspec
@@ -16,6 +16,7 @@ from pamspec_write.documents import REQUESTS, Request
 from pamspec_write.documents.decoding import check_members, decode
 from pamspec_write.documents.parts import Common, Provenance
 from pamspec_write.documents.relationships import Relate
+from pamspec_write.handlers.access import Access
 from pamspec_write.handlers.admission.entries import fill_entry
 from pamspec_write.handlers.admission.erasures import fill_delete, fill_redact
 from pamspec_write.handlers.admission.holds import fill_place_hold, fill_release_hold
@@ -29,7 +30,6 @@ from pamspec_write.handlers.admission.states import fill_transition
 from pamspec_write.model.commands import Command, key_hash, operation_hash
 from pamspec_write.model.facts import ScopeRef
 
-Resolve = Callable[[Principal, str], Awaitable[ScopeRef]]
 Fill = Callable[[Command, Any, dict[str, Any]], None]
 
 FILL: dict[str, Fill] = {
@@ -64,24 +64,24 @@ async def admit(
     body: bytes,
     principal: Principal,
     header_key: str | None,
-    resolve: Resolve,
+    access: Access,
 ) -> Command:
     """A command of one operation document; raises what is wrong with it, in the order shape, scope, rights, object."""
     request = decode(REQUESTS[operation], body)
     take_header_key(request, header_key)
-    scope = await resolve(principal, request.scope_id)
+    scope = await access.resolve(principal, request.scope_id)
     authorize(principal, operation, scope.tenant_id)
     named = request.operation_id is not None or request.idempotency_key is not None
-    far = await target_scope(request, principal, resolve)
-    return command_of(operation, request, document, principal, scope, named=named, far=far)
+    far = await target_scope(request, principal, access)
+    return await command_of(operation, request, document, principal, scope, access, named=named, far=far)
 
 
-async def target_scope(request: Request, principal: Principal, resolve: Resolve) -> ScopeRef | None:
+async def target_scope(request: Request, principal: Principal, access: Access) -> ScopeRef | None:
     """The other scope that a relationship leads into, where it does; ScopeNotFound when it is not visible."""
     if not isinstance(request, Relate) or request.target_scope_id in (None, request.scope_id):
         return None
     assert request.target_scope_id is not None
-    far = await resolve(principal, request.target_scope_id)
+    far = await access.resolve(principal, request.target_scope_id)
     authorize(principal, "relate", far.tenant_id)
     return far
 
@@ -94,12 +94,13 @@ def refuse_grant(principal: Principal, delegation_id: str | None) -> None:
         )
 
 
-def command_of(
+async def command_of(
     operation: str,
     request: Request,
     document: dict[str, Any],
     principal: Principal,
     scope: ScopeRef,
+    access: Access,
     *,
     named: bool,
     far: ScopeRef | None = None,
@@ -107,6 +108,7 @@ def command_of(
     """`named`: somebody knows an id or a key of it, so that it can come again; `far`: see `target_scope`."""
     actor, authenticated_as = actor_of(principal, request, document)
     refuse_grant(principal, request.delegation_id or actor.delegation_id)
+    rights = await access.permitted(operation, principal, actor, scope)
     operation_id = request.operation_id or ids.mint("op")
     key = request.idempotency_key
     command = Command(
@@ -121,6 +123,8 @@ def command_of(
         key_hash=None if key is None else key_hash(principal.actor_id, operation, key),
         repeatable=repeatable(operation, document) if named else None,
         target_scope=far,
+        rights=rights,
+        far_rights=None if far is None else await access.permitted("read", principal, actor, far),
     )
     raw = getattr(request, "provenance", msgspec.UNSET)
     if raw is not msgspec.UNSET:

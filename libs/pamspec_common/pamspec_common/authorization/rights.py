@@ -1,0 +1,147 @@
+"""Rights: what one subject may do in one scope, decided once for each action and kept while it holds.
+
+Invariant: rights are told apart by the authorization epochs of tenant and scope. Whoever acts on kept rights compares
+their epochs with those that it reads together with the state that it acts on, and loads them again when one has moved.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import OrderedDict
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from pamspec_common.authorization.decisions import Decision, Subject, decide
+from pamspec_common.authorization.policies import Policies, combined, default_text, parse
+
+_KEPT = 50_000
+_RULES = 5_000
+
+Memory = Mapping[str, str]
+
+
+class Epochs(NamedTuple):
+    """The authorization epochs that rights rest on."""
+
+    scope: int
+    tenant: int
+
+
+@dataclass(frozen=True)
+class Stored:
+    """What the store knows of a subject's rights in a scope."""
+
+    epochs: Epochs
+    roles: Mapping[str, frozenset[str]]
+    """By actor: the roles bound to it, in the scope and in the whole tenant; an actor without any is not in it."""
+    rules: Sequence[tuple[str, str]]
+    """(key, text) of the tenant's and the scope's own rules; a key names one version of one text for good."""
+
+
+Load = Callable[[str, int, Sequence[str]], Awaitable[Stored]]
+"""(tenant, scope_key, actors): what is stored of their rights there."""
+
+
+@dataclass(frozen=True)
+class Asker:
+    """Who asks for rights: the actor, and the principal with the roles that its credentials carry in the tenant."""
+
+    tenant_id: str
+    actor_id: str
+    actor_kind: str
+    principal_id: str
+    credential_roles: frozenset[str]
+    delegation_id: str | None = None
+
+
+class Rights:
+    """A subject's rights in a scope."""
+
+    __slots__ = ("_clock", "_decisions", "_policies", "asker", "epochs", "subject")
+
+    def __init__(
+        self,
+        asker: Asker,
+        subject: Subject,
+        policies: Policies,
+        epochs: Epochs,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self.asker, self.subject, self.epochs = asker, subject, epochs
+        self._policies, self._clock = policies, clock
+        self._decisions: dict[str, Decision] = {}
+
+    def decision(self, action: str) -> Decision:
+        """The decision of an action, for every memory."""
+        kept = self._decisions.get(action)
+        if kept is None or (kept.until is not None and kept.until <= self._clock()):
+            kept = self._decisions[action] = decide(self._policies, self.subject, action, int(self._clock()))
+        return kept
+
+    def allows(self, action: str, memory: Memory) -> bool:
+        """Whether the subject may do this to a memory with these attributes."""
+        return self.decision(action).allows(memory)
+
+    @property
+    def sees_scope(self) -> bool:
+        """Whether the subject may do anything here; to others the scope does not exist."""
+        return any(not self.decision(action).never for action in ("read", "query", "create", "administer", "audit"))
+
+
+class Authorizer:
+    """Rights by tenant, scope and subject, loaded when they are missing."""
+
+    def __init__(self, load: Load, clock: Callable[[], float] = time.time) -> None:
+        self._load, self._clock = load, clock
+        self._kept: OrderedDict[tuple[Asker, int], Rights] = OrderedDict()
+        self._rules: OrderedDict[tuple[str, ...], Policies] = OrderedDict()
+
+    def held(self, asker: Asker, scope_key: int, epochs: Epochs | None = None) -> Rights | None:
+        """Rights that were loaded before, under these epochs where they are given."""
+        kept = self._kept.get((asker, scope_key))
+        return kept if kept is not None and epochs in (None, kept.epochs) else None
+
+    async def rights(
+        self,
+        asker: Asker,
+        scope_key: int,
+        epochs: Epochs | None = None,
+        load: Load | None = None,
+        *,
+        again: bool = False,
+    ) -> Rights:
+        """The rights, loaded when none are held under these epochs, or `again` in any case.
+
+        `load` is for a caller that is in a transaction.
+        """
+        held = None if again else self.held(asker, scope_key, epochs)
+        if held is not None:
+            return held
+        actors = sorted({asker.actor_id, asker.principal_id})
+        stored = await (load or self._load)(asker.tenant_id, scope_key, actors)
+        subject = Subject(asker.actor_id, asker.actor_kind, _roles(asker, stored), asker.delegation_id)
+        made = Rights(asker, subject, self._policies(stored.rules), stored.epochs, self._clock)
+        self._kept[asker, scope_key] = made
+        if len(self._kept) > _KEPT:
+            self._kept.popitem(last=False)
+        return made
+
+    def _policies(self, rules: Sequence[tuple[str, str]]) -> Policies:
+        keys = tuple(key for key, _ in rules)
+        kept = self._rules.get(keys)
+        if kept is None:
+            kept = self._rules[keys] = combined(
+                [parse(text) for text in (default_text(), *(text for _, text in rules))]
+            )
+            if len(self._rules) > _RULES:
+                self._rules.popitem(last=False)
+        return kept
+
+
+def _roles(asker: Asker, stored: Stored) -> frozenset[str]:
+    """An asserted actor without roles of its own acts with those of its principal (S9)."""
+    own = stored.roles.get(asker.actor_id, frozenset())
+    if asker.actor_id == asker.principal_id:
+        return own | asker.credential_roles
+    return own or stored.roles.get(asker.principal_id, frozenset()) | asker.credential_roles
