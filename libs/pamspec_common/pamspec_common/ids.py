@@ -67,6 +67,12 @@ def uuid7() -> str:
     return f"{ms[:8]}-{ms[8:]}-7{digits[:3]}-{_VARIANT[digits[3]]}{digits[3:6]}-{digits[6:]}"
 
 
+def uuid7_of(ms: int, digits: str) -> str:
+    """The version 7 UUID of given Unix milliseconds and at least 18 given hexadecimal digits."""
+    time_part = f"{ms:012x}"
+    return f"{time_part[:8]}-{time_part[8:]}-7{digits[:3]}-{_VARIANT[digits[3]]}{digits[3:6]}-{digits[6:18]}"
+
+
 def mint(scheme: str) -> str:
     """A new identifier `<scheme>:<uuid7>`; schemes: obj ver evt rel dlg sub snap prov op (S19)."""
     return f"{scheme}:{uuid7()}"

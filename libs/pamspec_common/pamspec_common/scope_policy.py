@@ -13,7 +13,7 @@ import msgspec
 
 from pamspec_common.documents import MAX_KEY, STANDARD_TYPES, is_extension_type, misfit
 from pamspec_common.errors import InvalidRequest
-from pamspec_common.ids import Id
+from pamspec_common.ids import Id, is_id
 from pamspec_common.strict_json import canonical
 
 MAX_POLICY_BYTES = 64 * 1024
@@ -102,6 +102,7 @@ class ScopePolicy(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     object_types: ObjectTypes = ObjectTypes()
     retention: Retention = Retention()
     cross_scope: CrossScope = CrossScope()
+    evaluation_runs: Names = ()
 
     def opens(self, dimension: str, current: str, target: str, roles: frozenset[str] | None = None) -> bool:
         """Whether an override opens this edge to a holder of these roles (S10)."""
@@ -131,6 +132,10 @@ class ScopePolicy(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     def traversable_from(self, scope_id: str) -> bool:
         """Whether a traversal that comes from that scope may go on here (P183)."""
         return any(one.scope_id == scope_id for one in self.cross_scope.traverse_from)
+
+    def permits_run(self, evaluation_run_id: str) -> bool:
+        """Whether an evaluation run may write here, though the scope is not one for evaluations (P232)."""
+        return any(matches(pattern, evaluation_run_id) for pattern in self.evaluation_runs)
 
     def retention_of(self, object_type: str) -> RetentionRule:
         """The retention of a type."""
@@ -168,6 +173,7 @@ def parse_policy(document: Mapping[str, Any], where: str = "policy") -> ScopePol
         raise misfit(ScopePolicy, str(problem), InvalidRequest, where) from None
     _check_overrides(policy, where)
     _check_types(policy, where)
+    _check_runs(policy, where)
     return policy
 
 
@@ -210,6 +216,13 @@ def _check_types(policy: ScopePolicy, where: str) -> None:
     for name in policy.retention.by_type:
         if not _is_type(name):
             _refuse_type(f"{where}.retention.by_type", "for each of its members")
+
+
+def _check_runs(policy: ScopePolicy, where: str) -> None:
+    for index, pattern in enumerate(policy.evaluation_runs):
+        if pattern.count("*") > 1 or not ("*" in pattern or is_id(pattern)):
+            place = f"{where}.evaluation_runs[{index}]"
+            raise InvalidRequest(f"{place} takes an id, or a pattern with one *.", details={"field": place})
 
 
 def _is_type(name: str) -> bool:

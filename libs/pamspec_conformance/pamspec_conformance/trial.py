@@ -45,7 +45,7 @@ class Trial:
     async def new_scope(self, **members: Any) -> str:
         """A further scope."""
         scope_id = f"workspace:conformance-{secrets.token_hex(8)}"
-        await self.ok("create_scope", scope_id=scope_id, scope_kind="workspace", **members)
+        await self.ok("create_scope", **{"scope_id": scope_id, "scope_kind": "workspace", **members})
         return scope_id
 
     def key(self) -> str:

@@ -13,8 +13,6 @@ KNOWN: Mapping[str, str] = {
     "core.tool_invocations_have_their_form": "content is not validated yet",
     "core.tool_results_have_their_form": "content is not validated yet",
     "core.working_memory_has_its_form": "content is not validated yet",
-    "evaluation.the_clock_of_a_run_is_deterministic": "runs have no clock yet",
-    "evaluation.an_evaluation_stays_in_its_scope": "runs have no bounds yet",
 }
 """Deviations that are known, and why."""
 

@@ -272,6 +272,7 @@ async def test_a_batch_takes_one_to_a_thousand_items(writer: Writer) -> None:
 
 
 async def test_items_inherit_the_run_of_their_batch(writer: Writer) -> None:
+    writer.scope = await writer.new_scope(kind="evaluation")
     document = {"scope_id": writer.scope, "items": [new()], "evaluation_run_id": "run:1"}
     result = (await writer.ok("batch", document))["results"][0]
     assert result["envelope"]["provenance"]["evidence_refs"] == ["evaluation-run:run:1"]

@@ -180,6 +180,7 @@ POLICY: Document = {
     ],
     "object_types": {"allow": ["claim", "com.example.*"], "deny": ["com.example.private.note"]},
     "retention": {"default": {"ttl_seconds": 60}, "by_type": {"claim": {"ttl_seconds": 60}, "task": {}}},
+    "evaluation_runs": ["run:1", "eval:*"],
     "cross_scope": {
         "relate_to": [{"scope_id": "scope:2", "relationship_types": ["supports", "com.*"]}],
         "accept_from": [{"scope_id": "scope:2"}],

@@ -223,6 +223,7 @@ async def test_a_transition_carries_the_provenance_over(writer: Writer) -> None:
         "integrity_ref": "i",
         "transformation_parent": "ver:older",
     }
+    writer.scope = await writer.new_scope(kind="evaluation")
     made = await writer.create(provenance=provenance, evaluation_run_id="run:1")
     moved = await writer.ok("transition", {**move(writer, made, "lifecycle", "archived"), "evaluation_run_id": "run:1"})
     found = moved["envelope"]["provenance"]
@@ -232,6 +233,8 @@ async def test_a_transition_carries_the_provenance_over(writer: Writer) -> None:
     assert found["evidence_refs"] == ["a", "evaluation-run:run:1"]
     for name in ("source_ref", "source_confidence", "integrity_ref"):
         assert found[name] == provenance[name]
+    plain = await writer.ok("transition", move(writer, moved, "validation", "disputed"))
+    assert plain["envelope"]["provenance"]["evidence_refs"] == ["a"], "the run of an earlier version is not this one's"
 
 
 @pytest.mark.parametrize("object_type", ["tool_invocation", "tool_result"])

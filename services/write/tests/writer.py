@@ -171,10 +171,10 @@ class Writer:
             **more,
         }
 
-    async def new_scope(self, scope_id: str | None = None, *, by: Principal = AGENT) -> str:
+    async def new_scope(self, scope_id: str | None = None, *, kind: str = "workspace", by: Principal = AGENT) -> str:
         """Another scope."""
         scope_id = scope_id or f"scope:{next(_names)}"
-        await self.ok("create_scope", {"scope_id": scope_id}, by=by)
+        await self.ok("create_scope", {"scope_id": scope_id, "scope_kind": kind}, by=by)
         self.scopes.append(scope_id)
         return scope_id
 

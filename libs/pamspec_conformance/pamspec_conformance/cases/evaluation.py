@@ -105,14 +105,14 @@ async def unknown_snapshots_are_refused(t: Trial) -> None:
 @case("P230")
 async def the_run_id_is_propagated(t: Trial) -> None:
     """A write of an evaluation run names the run in its provenance and in its event."""
-    run = "run:conformance-1"
-    made = await t.claim(evaluation_run_id=run)
+    run, at = "run:conformance-1", {"scope_id": await t.new_scope(scope_kind="evaluation")}
+    made = await t.claim(**at, evaluation_run_id=run)
     refs = made["envelope"]["provenance"].get("evidence_refs", [])
     t.check(f"evaluation-run:{run}" in refs, "the provenance does not name the run")
-    event = (await t.events())[0]
+    event = (await t.events(**at))[0]
     t.same(event.get("payload", {}).get("evaluation_run_id"), run, "the run in the event")
     changed = await t.update(made, {"n": 2})
-    t.check("evaluation_run_id" not in (await t.events())[1].get("payload", {}), "a run sticks to later writes")
+    t.check("evaluation_run_id" not in (await t.events(**at))[1].get("payload", {}), "a run sticks to later writes")
     t.check(changed["sequence"] == 2, "the update made no version")
 
 
@@ -121,7 +121,7 @@ async def the_clock_of_a_run_is_deterministic(t: Trial) -> None:
     """Two runs over the same steps with the same clock and seed have the same authoritative times."""
     times = []
     for _ in range(2):
-        scope_id, run = await t.new_scope(), f"run:{t.key().removeprefix('key:')}"
+        scope_id, run = await t.new_scope(scope_kind="evaluation"), f"run:{t.key().removeprefix('key:')}"
         members: dict[str, Any] = {"deterministic_clock": CLOCK, "deterministic_rng_seed": 7, "evaluation_run_id": run}
         sealed = await t.seal(scope_id=scope_id, **members)
         t.same(sealed.get("deterministic_rng_seed"), 7, "the seed in the descriptor")

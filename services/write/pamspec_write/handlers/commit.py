@@ -77,6 +77,8 @@ def wanted_of(works: Sequence[Work]) -> tuple[Wanted, dict[int, ScopeRef]]:
                 wanted.sources.add((key, command.source_hash))
             if isinstance(command.request, SealSnapshot):
                 _want_snapshot(wanted, command.scope, command.request)
+            elif command.scope.evaluation and command.request.evaluation_run_id is not None:
+                wanted.runs.add((command.scope.tenant_id, command.request.evaluation_run_id))
     wanted.scopes = set(refs)
     return wanted, refs
 

@@ -17,6 +17,8 @@ from pamspec_common.postgres import Connection, Pool, connection, scoped
 from pamspec_common.principal import Principal
 from pamspec_common.scope_policy import parse_policy
 from pamspec_write.documents.scopes import CreateScope
+from pamspec_write.documents.snapshots import EARLIEST
+from pamspec_write.model.evaluation import EVALUATION
 from pamspec_write.model.facts import ScopeRef
 from pamspec_write.model.rows import PolicyRow
 from pamspec_write.queries import scopes as queries
@@ -43,7 +45,13 @@ class Scopes:
         if row is None:
             raise ScopeNotFound
         ref = ScopeRef(
-            row["scope_key"], principal.tenant_id, scope_id, row["tenant_token"], row["scope_token"], row["partition"]
+            row["scope_key"],
+            principal.tenant_id,
+            scope_id,
+            row["tenant_token"],
+            row["scope_token"],
+            row["partition"],
+            orjson.loads(row["document"])["scope_kind"] == EVALUATION,
         )
         if len(self._known) >= _CACHE_LIMIT:
             self._known.clear()
@@ -109,7 +117,8 @@ class Scopes:
         if not inserted.endswith(" 1"):
             return False
         rules_version = 0 if policy is None else 1
-        await conn.execute(queries.INSERT_SCOPE_HEAD_SQL, key, ledger.genesis(ledger_id), now, rules_version)
+        last_at = EARLIEST if described["scope_kind"] == EVALUATION else now
+        await conn.execute(queries.INSERT_SCOPE_HEAD_SQL, key, ledger.genesis(ledger_id), last_at, rules_version)
         return True
 
 

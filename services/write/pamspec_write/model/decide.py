@@ -18,6 +18,7 @@ from pamspec_write.model import batches
 from pamspec_write.model.commands import BatchCommand, Command, Work
 from pamspec_write.model.entries import record_event
 from pamspec_write.model.erasures import delete, redact
+from pamspec_write.model.evaluation import moment
 from pamspec_write.model.facts import Document, ScopeState
 from pamspec_write.model.holds import hold_object, let_go, place_hold, release_hold
 from pamspec_write.model.making import Making
@@ -81,10 +82,13 @@ class Decider:
             source = check_source(state, command)
             if source is not None:
                 return again(state, source, own_retry=command.attempts > 0)
+            at, entropy = max(self._at, state.last_at + MICROSECOND), self._entropy
+            if state.ref.evaluation or command.request.evaluation_run_id is not None:
+                at, entropy = moment(state, command, self._at, entropy)
         except PamspecError as error:
             return refusal(error, command.operation_id)
-        at, before = max(self._at, state.last_at + MICROSECOND), state.last_seq
-        making = Making(state, self._rows, command, wire(at), self._entropy, self._states)
+        before = state.last_seq
+        making = Making(state, self._rows, command, wire(at), entropy, self._states, self._at)
         try:
             answer = DECISIONS[command.operation](making)
         except PamspecError as error:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from datetime import datetime
 
 import msgspec
 import orjson
 
 from pamspec_common.calls import Answer
 from pamspec_common.errors import ObjectNotFound, VersionConflict
+from pamspec_common.instants import wire
 from pamspec_write.documents.parts import Provenance
 from pamspec_write.model.commands import Command
 from pamspec_write.model.facts import ID_MEMBER, Document, Head, ScopeState
@@ -29,6 +31,8 @@ from pamspec_write.model.versions import (
     version_facts,
 )
 
+RUN_REF = "evaluation-run:"
+"""Begins the evidence reference that names the evaluation run of a version (S4)."""
 TIME_FIELDS = ("observed_at", "asserted_at", "valid_from", "valid_until")
 _CARRIED = ("integrity", "quality_signals", "policy_basis")
 """What a version keeps of the erasable half of the one before, but for content."""
@@ -46,6 +50,8 @@ class Making:
     entropy: Entropy
     states: Mapping[int, ScopeState]
     """Every scope of the batch under its lock, by scope_key."""
+    clock: datetime
+    """PostgreSQL's clock: the time of an operation's record, whatever the time of the operation is."""
 
     def version(self, draft: Draft, action: str | None = None) -> Made:
         """Add the version that a draft describes; AccessDenied unless the actor may make it.
@@ -89,7 +95,7 @@ class Making:
         run = command.request.evaluation_run_id
         if run is not None:
             refs = draft.provenance.get("evidence_refs", [])
-            draft.provenance["evidence_refs"] = list(dict.fromkeys([*refs, f"evaluation-run:{run}"]))
+            draft.provenance["evidence_refs"] = list(dict.fromkeys([*refs, RUN_REF + run]))
         draft.private["provenance"] = draft.provenance
         if command.actor.display_name is not None or command.actor.attestation is not None:
             draft.private["actor"] = draft.provenance["actor"]
@@ -170,7 +176,7 @@ class Making:
             self.command,
             answer,
             salt=self.entropy.salt(),
-            now=self.now,
+            now=self.now if not self.state.ref.evaluation else wire(self.clock),
             repeatable=self.command.repeatable,
             ledger_seq=ledger_seq,
             event_id=event_id,
@@ -241,9 +247,12 @@ def extra_of(command: Command, stored: Document) -> Document:
 
 
 def carried_provenance(head: Head, activity: str) -> Provenance:
-    """The provenance of a change that brings none of its own (decisions 14)."""
+    """The provenance of a change that brings none of its own (decisions 14); a version's evaluation run is its own."""
     private = orjson.loads(head.private) if head.private is not None else {}
     known = private.get("provenance", {})
+    refs = [ref for ref in known.pop("evidence_refs", ()) if not ref.startswith(RUN_REF)]
+    if refs:
+        known["evidence_refs"] = refs
     return msgspec.convert(
         {
             "activity": activity,
