@@ -25,6 +25,8 @@ COMMANDS = (
     "subscribe",
     "tail",
     "verify",
+    "export",
+    "import",
     "bench",
     "conformance",
 )

@@ -185,3 +185,30 @@ async def test_the_demonstration_compares_every_follower(
     assert all(follower["received"] == 20 and not follower["missing"] for follower in found["followers"])
     again = json.loads(await shell("demo", "--channels", "poll", "--rate", "0", "--json"))
     assert (again["ok"], again["replayed"]) == (True, 40)
+
+
+async def test_a_scope_is_exported_and_imported(shell: Shell, tmp_path: Path) -> None:
+    for number in range(3):
+        await shell("create", "--scope", shell.scope, "--text", f"number {number}")
+    path, copy = tmp_path / "scope.ndjson", f"{shell.scope}-copy"
+    await shell("export", shell.scope, "--output", str(path))
+    assert path.read_bytes().splitlines()[-1].startswith(b'{"kind":"end"')
+    assert "is there already" in await shell("export", shell.scope, "--output", str(path), code=2)
+    assert await shell("import", str(path), "--remap", copy) == f"{copy}  3 entries, 3 versions\n"
+    again = await shell("import", str(path), "--remap", copy)
+    assert again == f"{copy}  3 entries, 3 versions, which it held already\n"
+    assert "number 2" in await shell("query", "--scope", copy, "--trust", "working")
+    document = json.loads(await shell("import", str(path), "--remap", copy, "--json"))
+    assert document["remapped_from"]["scope_id"] == shell.scope
+    left = await shell("import", str(path), "--remap", copy + "-2", "--on-conflict", "skip")
+    assert left.endswith("3 versions\n")
+
+
+async def test_a_bad_file_and_a_missing_scope_are_one_line(shell: Shell, tmp_path: Path) -> None:
+    path = tmp_path / "bad.ndjson"
+    path.write_bytes(b'{"kind":"manifest"}\n')
+    assert "Line 1" in await shell("import", str(path), code=1)
+    assert "there is no file" in await shell("import", str(tmp_path / "none"), code=2)
+    gone = tmp_path / "gone.ndjson"
+    await shell("export", "workspace:none", "--output", str(gone), code=1)
+    assert not gone.exists()

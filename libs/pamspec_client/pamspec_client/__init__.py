@@ -30,7 +30,7 @@ from pamspec_client.errors import (
     VersionConflict,
 )
 from pamspec_client.follow import Follow
-from pamspec_client.models import Envelope, Event, Outcome, Promotion
+from pamspec_client.models import Envelope, Event, Imported, Outcome, Promotion
 from pamspec_client.nats_channel import NatsLogin
 from pamspec_client.transport import RetryPolicy
 from pamspec_client.wire import RawJson
@@ -46,6 +46,7 @@ __all__ = [
     "Envelope",
     "Event",
     "Follow",
+    "Imported",
     "InternalError",
     "InvalidObject",
     "InvalidRequest",

@@ -159,4 +159,6 @@ class Client:
     reset = _blocking(AsyncClient.reset)
     list_subscriptions = _blocking(AsyncClient.list_subscriptions)
     get_subscription = _blocking(AsyncClient.get_subscription)
+    export = _iterating(AsyncClient.export)
+    import_ = _blocking(AsyncClient.import_)
     follow = _iterating(AsyncClient.follow)

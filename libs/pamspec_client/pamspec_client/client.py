@@ -17,6 +17,7 @@ from pamspec_client.models import (
     D,
     Envelope,
     HistoryPage,
+    Imported,
     Operation,
     Outcome,
     PollPage,
@@ -35,6 +36,7 @@ from pamspec_client.models import (
 )
 from pamspec_client.nats_channel import NatsLogin
 from pamspec_client.positions import REPLAYED, Positions
+from pamspec_client.transfer import File, Progress, exported, imported
 from pamspec_client.transport import Names, Reply, RetryPolicy, Transport
 from pamspec_client.wire import encode, join, uuid7
 
@@ -283,6 +285,29 @@ class AsyncClient:
         for entry in page.subscriptions:
             return entry
         raise ObjectNotFound("No such subscription is visible to this actor; check subscription_id.", status=404)
+
+    async def export(self, **request: Unpack[r.ExportRequest]) -> AsyncIterator[bytes]:
+        """A scope as lines of JSON, in pieces of any size (PAMSPEC P15); write them to a file as they come.
+
+        Raises when the export does not come to its last line: what came is no whole file then.
+        """
+        async for piece in exported(self._transport, encode({**request})):
+            yield piece
+
+    async def import_(
+        self, file: File, *, progress: Progress | None = None, **request: Unpack[r.ImportRequest]
+    ) -> Imported:
+        """Take an export into a new or empty scope, all of it or nothing (PAMSPEC P15).
+
+        `file` is a path, bytes or pieces of bytes; from a path or bytes it is sent again after a lost answer, and the
+        service takes it once. `progress` is told how many bytes were sent. InvalidRequest names the line of a bad file.
+        """
+        document: dict[str, Any] = {name: value for name, value in request.items() if value is not None}
+        _name(document)
+        reply = await imported(self._transport, document, file, progress)
+        answer = Imported.of(reply.body)
+        answer.__dict__["replayed"] = reply.headers.get(REPLAYED) == "true"
+        return answer
 
     def follow(
         self,

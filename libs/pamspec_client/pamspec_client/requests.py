@@ -424,3 +424,25 @@ class ListSubscriptionsRequest(PageRequest, total=False):
 
     scope_id: str
     subscription_id: str
+
+
+class ExportRequest(Common, total=False):
+    """A scope as one file."""
+
+    scope_id: Required[str]
+    embeddings: Literal["none", "reference", "include"]
+    min_sequence: int
+
+
+class Remap(TypedDict):
+    """Where a file goes instead of a scope of its own name."""
+
+    scope_id: str
+
+
+class ImportRequest(Writing, total=False):
+    """A file into a new or empty scope."""
+
+    scope_id: str
+    remap: Remap
+    on_conflict: Literal["refuse", "skip"]

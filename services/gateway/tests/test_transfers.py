@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncIterator
 
 import pytest
 
@@ -150,3 +151,68 @@ async def test_other_types_are_refused(door: Door) -> None:
     assert (status, refusal_of(body)["code"]) == (415, "invalid_request")
     status, body, _ = await door.post("/v1/export", b" " * (257 * 1024))
     assert (status, refusal_of(body)["code"]) == (413, "invalid_request")
+
+
+async def test_an_import_of_any_length_passes_as_it_comes(door: Door) -> None:
+    """Far beyond the limit for other bodies, and nothing of it is kept here."""
+    importer = door.behind.stream = Importer()
+
+    async def pieces() -> AsyncIterator[bytes]:
+        for _ in range(60):
+            yield b"x" * MIB
+
+    sent = {"Authorization": f"Bearer {door.key}", "Content-Type": LINES, "Idempotency-Key": "k-1"}
+    async with door.session.post(door.url + "/v1/import?remap=a:b", data=pieces(), headers=sent) as response:
+        assert (response.status, await response.json()) == (200, {"taken": 60 * MIB})
+    assert actor_behind(importer.scope) == "agent:a"
+    assert importer.scope["query_string"] == b"remap=a:b"
+    assert (b"idempotency-key", b"k-1") in importer.scope["headers"]
+
+
+async def test_what_the_service_does_not_take_is_not_read_from_the_client(door: Door) -> None:
+    importer = door.behind.stream = Importer()
+    importer.go.clear()
+    sent_so_far = 0
+
+    async def pieces() -> AsyncIterator[bytes]:
+        nonlocal sent_so_far
+        for _ in range(300):
+            yield b"x" * MIB
+            sent_so_far += 1
+
+    sent = {"Authorization": f"Bearer {door.key}", "Content-Type": LINES}
+    posting = asyncio.ensure_future(door.session.post(door.url + "/v1/import", data=pieces(), headers=sent))
+    before = -1
+    while sent_so_far != before:
+        before = sent_so_far
+        await asyncio.sleep(0.3)
+    assert sent_so_far < 150
+    importer.go.set()
+    async with await posting as response:
+        assert await response.json() == {"taken": 300 * MIB}
+
+
+async def test_a_refusal_comes_before_the_file_has_ended(door: Door) -> None:
+    door.behind.stream = Importer(refuse_after=3 * MIB)
+    sent_so_far = 0
+
+    async def pieces() -> AsyncIterator[bytes]:
+        nonlocal sent_so_far
+        for _ in range(1000):
+            yield b"x" * MIB
+            sent_so_far += 1
+
+    sent = {"Authorization": f"Bearer {door.key}", "Content-Type": LINES}
+    async with asyncio.timeout(20):
+        async with door.session.post(door.url + "/v1/import", data=pieces(), headers=sent) as response:
+            assert response.status == 400
+            assert refusal_of(await response.read())["message"].startswith("Line 2")
+    assert sent_so_far < 1000
+
+
+async def test_imports_take_lines_only(door: Door) -> None:
+    importer = door.behind.stream = Importer()
+    for headers in ({"Content_Type": "application/json"}, {"Content_Type": LINES, "Content_Encoding": "gzip"}):
+        status, body, _ = await door.post("/v1/import", b"{}", **headers)
+        assert (status, refusal_of(body)["code"]) == (415, "invalid_request")
+    assert importer.scope == {}
