@@ -20,6 +20,8 @@ COMMANDS = (
     "read",
     "query",
     "history",
+    "relate",
+    "promote",
     "redact",
     "delete",
     "subscribe",

@@ -84,6 +84,28 @@ async def test_content_is_erased_in_part_by_version_and_whole(shell: Shell) -> N
     assert history.count('{"tombstone": true}') == 6
 
 
+async def test_objects_are_joined_and_working_memory_is_promoted(shell: Shell) -> None:
+    where = ("--scope", shell.scope)
+    one, two = [(await shell("create", *where, "--text", text)).split()[0] for text in "ab"]
+    line = await shell("relate", one, "supports", two, *where, "--content", '{"weight": 1.50}')
+    assert re.fullmatch(r"rel:\S+  version ver:\S+  ledger sequence 3\n", line)
+    assert "relationship_conflict" in await shell("relate", one, "supports", two, *where, code=1)
+    assert "no JSON" in await shell("relate", one, "part_of", two, *where, "--content", "{", code=2)
+    await shell("scopes", "--create", f"{shell.scope}-other")
+    other = ("--target-scope", f"{shell.scope}-other", "--basis", "agreed")
+    assert "policy_denied" in await shell("relate", one, "part_of", two, *where, *other, code=1)
+    undirected = json.loads(await shell("relate", one, "part_of", two, *where, "--direction", "undirected", "--json"))
+    assert undirected["envelope"]["directionality"] == "undirected"
+    memory = ("--type", "working_memory", "--content", '{"task_ref": "task:1", "content": "think"}')
+    source = (await shell("create", *where, *memory)).split()[0]
+    line = await shell("promote", source, *where, "--type", "decision", "--text", "done")
+    assert re.fullmatch(r"obj:\S+  version ver:\S+  ledger sequence 9  rel:\S+\n", line)
+    assert "superseded" in await shell("read", source, *where)
+    again = ("--type", "task", "--content", "null", "--json")
+    assert "invalid_state_transition" in await shell("promote", source, *where, *again, code=1)
+    assert "invalid_request" in await shell("promote", one, *where, *again, code=1)
+
+
 async def test_a_scope_is_made_and_listed(shell: Shell) -> None:
     scope = f"{shell.scope}-new"
     assert "create_scope" in await shell("create", "--scope", scope, "--text", "a", code=1)

@@ -82,6 +82,56 @@ async def test_a_life_of_an_object(writer: Writer, door: Door) -> None:
     }
 
 
+async def test_relationships_and_promotions_are_read_and_verified(writer: Writer, door: Door) -> None:
+    one, two = await writer.create("one"), await writer.create("two")
+    joined = {"source_object_id": one["object_id"], "target_object_id": two["object_id"]}
+    made = await writer.ok(
+        "relate",
+        **joined,
+        relationship_type="supports",
+        directionality="directed",
+        canonical_content={"w": 1.50},
+        provenance=PROVENANCE,
+        policy_basis="review",
+    )
+    about = {"relationship_id": made["relationship_id"], "expected_version_id": made["version_id"]}
+    changed = await writer.ok("relate", **about, canonical_content=None, provenance=PROVENANCE)
+    for answer in (made, changed):
+        found = await door.ok(
+            "read", scope_id=SCOPE, relationship_id=made["relationship_id"], version_id=answer["version_id"]
+        )
+        assert found["envelope"] == answer["envelope"]
+    memory = await writer.create({"task_ref": "t", "content": 1}, object_type="working_memory")
+    promoted = await writer.ok(
+        "promote",
+        source_object_id=memory["object_id"],
+        expected_version_id=memory["version_id"],
+        target_object_type="decision",
+        target_canonical_content="decided",
+        provenance=PROVENANCE,
+    )
+    new = promoted["object"]
+    assert (await door.ok("read", scope_id=SCOPE, object_id=new["object_id"]))["envelope"] == new["envelope"]
+    history = await door.ok("inspect_history", scope_id=SCOPE, object_id=memory["object_id"])
+    assert [event["event_type"] for event in history["events"]] == [
+        "object_created",
+        "lifecycle_transitioned",
+        "working_memory_promoted",
+    ]
+    assert history["versions"][-1]["version_id"] == promoted["source"]["version_id"]
+    edge = await door.ok("inspect_history", scope_id=SCOPE, relationship_id=promoted["relationship_id"])
+    assert [event["event_type"] for event in edge["events"]] == ["relationship_created"]
+    gone = {"relationship_id": made["relationship_id"], "expected_version_id": changed["version_id"]}
+    deleted = await writer.ok("delete", **gone, policy_basis="asked")
+    history = await door.ok("inspect_history", scope_id=SCOPE, relationship_id=made["relationship_id"])
+    assert [version["sequence"] for version in history["versions"]] == [1, 2, 3]
+    assert {version["source_object_id"] for version in history["versions"]} == {one["object_id"]}
+    assert history["versions"][-1] == deleted["envelope"]
+    found = await door.ok("query", scope_id=SCOPE, query={**ALL, "filters": {"relationship_type": ["derived_from"]}})
+    assert [item["envelope"]["relationship_id"] for item in found["items"]] == [promoted["relationship_id"]]
+    assert (await door.ok("verify_ledger", scope_id=SCOPE))["ok"] is True
+
+
 async def test_paging_while_many_write(writer: Writer, door: Door) -> None:
     """P153, M061: a walk sees exactly what was there at its start, and no page repeats an object."""
     made = [await writer.create({"n": index}) for index in range(40)]

@@ -3,7 +3,7 @@
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 
-from pamspec_cli.bench import catchup, create_inprocess, delivery, http, idle, relay, verify
+from pamspec_cli.bench import catchup, create_inprocess, delivery, http, idle, operations, relay, verify
 from pamspec_cli.bench.environment import Environment, environment
 from pamspec_cli.bench.figures import Figure
 from pamspec_cli.bench.generator import LoadFailed
@@ -46,6 +46,7 @@ def _one(measure: Callable[[Environment], Awaitable[Figure]]) -> Callable[[Envir
 GROUPS = (
     Group(("create.hot_scope",), _one(create_inprocess.hot_scope)),
     Group(("create.1000_scopes",), _one(create_inprocess.thousand_scopes)),
+    Group(("ops.transition", "ops.relate", "ops.promote"), operations.operations),
     Group(("http.create", "http.read", "http.batch_items"), http.one_process),
     Group(("http.create_processes",), _one(http.create_processes)),
     Group(("relay.drain",), _one(relay.drain)),

@@ -85,11 +85,14 @@ LEFT JOIN LATERAL (
 """
 
 # Where versions stand, by their ids: few commands ask, and the answer never changes.
+# The range of one id and the order make the index that begins with it the only way (see KEYED_PLANS).
 VERSIONS_SQL = """
 SELECT v.scope_key, v.version_id, v.object_id, v.version_seq, v.ledger_seq
 FROM unnest($1::bigint[], $2::text[]) AS k (scope_key, version_id)
 CROSS JOIN LATERAL (
-  SELECT * FROM core.version v WHERE v.version_id = k.version_id AND v.scope_key = k.scope_key LIMIT 1) v
+  SELECT * FROM core.version v
+  WHERE v.version_id BETWEEN k.version_id AND k.version_id AND v.scope_key = k.scope_key
+  ORDER BY v.version_id LIMIT 1) v
 """
 
 

@@ -7,11 +7,14 @@ from collections.abc import Collection, Mapping
 from pamspec_common.postgres import Connection
 from pamspec_write.model.facts import OldContent, ScopeState
 
+# The range of one id and the order make the index that begins with it the only way (see KEYED_PLANS).
 RESTORED_SQL = """
 SELECT v.scope_key, v.version_id, v.object_id, v.ledger_seq, s.schema_id, s.availability_state, p.content
 FROM unnest($1::bigint[], $2::text[]) AS k (scope_key, version_id)
 CROSS JOIN LATERAL (
-  SELECT * FROM core.version v WHERE v.version_id = k.version_id AND v.scope_key = k.scope_key LIMIT 1) v
+  SELECT * FROM core.version v
+  WHERE v.version_id BETWEEN k.version_id AND k.version_id AND v.scope_key = k.scope_key
+  ORDER BY v.version_id LIMIT 1) v
 CROSS JOIN LATERAL (
   SELECT * FROM core.version_span s WHERE s.scope_key = v.scope_key AND s.from_seq = v.ledger_seq LIMIT 1) s
 CROSS JOIN LATERAL (
