@@ -56,6 +56,7 @@ _WRITES = frozenset(
         "batch",
         "create_scope",
         "update_scope",
+        "register_schema",
         "place_hold",
         "release_hold",
         "subscribe",

@@ -9,11 +9,7 @@ from pamspec_conformance import PROFILES, Facilities, HttpBinding, Outcome, Repo
 
 COMPLETE = {"LITE", "SUBSCRIBE", "PROTOCOL-BINDING"}
 """What may never be lost again."""
-KNOWN: Mapping[str, str] = {
-    "core.tool_invocations_have_their_form": "content is not validated yet",
-    "core.tool_results_have_their_form": "content is not validated yet",
-    "core.working_memory_has_its_form": "content is not validated yet",
-}
+KNOWN: Mapping[str, str] = {}
 """Deviations that are known, and why."""
 
 

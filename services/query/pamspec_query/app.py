@@ -30,6 +30,7 @@ from pamspec_query.handlers.holds import list_holds
 from pamspec_query.handlers.policies import list_policy_versions
 from pamspec_query.handlers.query import query
 from pamspec_query.handlers.read import read
+from pamspec_query.handlers.schemas import get_schema, list_schemas
 from pamspec_query.handlers.scopes import get_scope, list_scopes
 from pamspec_query.handlers.snapshots import compare_snapshots, list_snapshots
 from pamspec_query.handlers.verify import verify_ledger
@@ -119,6 +120,8 @@ def build(settings: Settings) -> Service:
             "list_policy_versions", documents.ListPolicyVersions, list_policy_versions
         ),
         "list_holds": parts.operation("list_holds", documents.ListHolds, list_holds),
+        "get_schema": parts.operation("get_schema", documents.GetSchema, get_schema),
+        "list_schemas": parts.operation("list_schemas", documents.ListSchemas, list_schemas),
         "list_scopes": parts.operation("list_scopes", documents.ListScopes, list_scopes),
         "verify_ledger": parts.operation("verify_ledger", documents.VerifyLedger, verify_ledger),
     }

@@ -232,6 +232,18 @@ class ListHolds(Scoped, kw_only=True):
     pagination: Pagination | None = None
 
 
+class GetSchema(Scoped, kw_only=True):
+    """get_schema."""
+
+    schema_id: Annotated[str, msgspec.Meta(min_length=1, max_length=255)]
+
+
+class ListSchemas(Scoped, kw_only=True):
+    """list_schemas."""
+
+    pagination: Pagination | None = None
+
+
 class ListScopes(Common, kw_only=True):
     """list_scopes."""
 

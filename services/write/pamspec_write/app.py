@@ -24,6 +24,7 @@ from pamspec_write.handlers.operations import OPERATIONS, Writes
 from pamspec_write.handlers.outbox import OutboxBound
 from pamspec_write.handlers.scopes import Scopes
 from pamspec_write.import_door import ImportDoor
+from pamspec_write.model.content import CONTENT_TYPES, standard_schema
 from pamspec_write.settings import Settings
 
 _log = logging.getLogger(__name__)
@@ -54,6 +55,8 @@ class _App:
         outbox = self._outbox = OutboxBound(pool, settings)
         access = access_of(scopes.resolve, authorizer)
         lookup = Lookup(pool, settings, access, scopes, lanes)
+        for object_type in CONTENT_TYPES:
+            standard_schema(object_type)
         verifier = TokenVerifier(settings.token_key_bytes())
         self._operations = Writes(verifier, access, scopes, lanes, lookup, outbox).operations()
         self._imports = Imports(pool, settings, outbox, self._wake)

@@ -79,7 +79,7 @@ async def once(database: Database, write_bus: NatsAddress) -> Any:
 async def _request(writer: Writer, kind: str) -> tuple[str, Document]:
     """A request of that kind, about an object of its own."""
     made = await writer.create({"text": "SECRET"})
-    memory = await writer.create({"task_ref": "t", "content": 1}, object_type="working_memory")
+    memory = await writer.create({"task_ref": "task:1", "content": 1}, object_type="working_memory")
     update = writer.change(made, canonical_content="next", provenance=PROVENANCE)
     delete = writer.change(made, policy_basis="asked")
     redact = {**delete, "redaction_target": {"whole": True}}

@@ -239,7 +239,10 @@ async def test_a_transition_carries_the_provenance_over(writer: Writer) -> None:
 
 @pytest.mark.parametrize("object_type", ["tool_invocation", "tool_result"])
 async def test_tools_have_an_event_of_their_own(writer: Writer, object_type: str) -> None:
-    made = await writer.create({"tool_name": "t", "arguments": {}}, object_type=object_type)
+    content: Document = {"tool_name": "t", "arguments": {}}
+    if object_type == "tool_result":
+        content = {"invocation_object_id": "obj:call", "outcome": "success"}
+    made = await writer.create(content, object_type=object_type)
     entries = await writer.ledger()
     companion = {"tool_invocation": "tool_invoked", "tool_result": "tool_completed"}[object_type]
     assert [entry.event["event_type"] for entry in entries] == ["object_created", companion]
@@ -249,7 +252,7 @@ async def test_tools_have_an_event_of_their_own(writer: Writer, object_type: str
 
 
 async def test_first_states(writer: Writer) -> None:
-    memory = await writer.create({"task_ref": "t", "content": 1}, object_type="working_memory")
+    memory = await writer.create({"task_ref": "task:1", "content": 1}, object_type="working_memory")
     assert memory["envelope"]["lifecycle_state"] == "scratch"
     chosen = await writer.create(lifecycle_state="candidate", validation_state="corroborated")
     assert (chosen["envelope"]["lifecycle_state"], chosen["envelope"]["validation_state"]) == (

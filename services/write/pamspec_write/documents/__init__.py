@@ -8,6 +8,7 @@ from pamspec_write.documents.holds import HoldObject, PlaceHold, ReleaseHold
 from pamspec_write.documents.objects import Create, Update
 from pamspec_write.documents.promotion import Promote
 from pamspec_write.documents.relationships import Relate
+from pamspec_write.documents.schemas import RegisterSchema
 from pamspec_write.documents.scopes import UpdateScope
 from pamspec_write.documents.snapshots import SealSnapshot
 from pamspec_write.documents.states import Transition
@@ -23,6 +24,7 @@ Request = (
     | RecordEvent
     | SealSnapshot
     | UpdateScope
+    | RegisterSchema
     | PlaceHold
     | ReleaseHold
     | HoldObject
@@ -38,6 +40,7 @@ REQUESTS: dict[str, type[Request]] = {
     "record_event": RecordEvent,
     "seal_snapshot": SealSnapshot,
     "update_scope": UpdateScope,
+    "register_schema": RegisterSchema,
     "place_hold": PlaceHold,
     "release_hold": ReleaseHold,
 }

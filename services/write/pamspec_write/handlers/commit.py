@@ -21,6 +21,7 @@ from pamspec_write.documents.states import Transition
 from pamspec_write.handlers.access import refresh
 from pamspec_write.handlers.rules import Rules
 from pamspec_write.model.commands import BatchCommand, Command, Work, commands_of, scopes_of
+from pamspec_write.model.conformity import judge_ahead
 from pamspec_write.model.decide import Decider
 from pamspec_write.model.facts import ScopeRef, ScopeState
 from pamspec_write.model.rows import Rows
@@ -150,7 +151,9 @@ async def _transaction(
     wait: bool,
 ) -> Committed:
     states = await prefetch(conn, wanted, refs.values())
-    await rules.fill(conn, states.values())
+    await rules.fill(conn, states, works)
+    for command in commands_of(works):
+        judge_ahead(states[command.scope.scope_key], command)
     revisions, at = await lock(conn, sorted(refs), wait=wait)
     mine: list[Work] = []
     left_out: list[Work] = []
@@ -160,7 +163,7 @@ async def _transaction(
     if at is None or not mine:
         return Committed([], left_out, set())
     await _refresh(conn, mine, states, revisions, refs)
-    await rules.fill(conn, states.values())
+    await rules.fill(conn, states, mine)
     await refresh(conn, authorizer, commands_of(mine), states)
     rows = Rows()
     decider = Decider(states, rows, at, ENTROPY)

@@ -11,6 +11,7 @@ from pamspec_common.documents import Actor
 from pamspec_common.ids import short_hash
 from pamspec_write.documents import Request
 from pamspec_write.documents.parts import Provenance
+from pamspec_write.model.content import Breach, ContentSchema
 from pamspec_write.model.facts import Document, EdgeKey, ScopeRef
 from pamspec_write.model.pointers import Pointer
 
@@ -59,6 +60,10 @@ class Command:
     """The parts of the content that a redaction takes; None for all of it."""
     quality_signals: Document | None = None
     integrity: Document | None = None
+    schema: ContentSchema | None = None
+    """The schema that the command registers."""
+    checked: dict[ContentSchema, Breach | None] = field(default_factory=dict)
+    """What schemas say of the command's content, as far as they were asked."""
     attempts: int = 0
 
 

@@ -38,6 +38,7 @@ from pamspec_write.model.records import (
 )
 from pamspec_write.model.relationships import relate
 from pamspec_write.model.rows import Rows
+from pamspec_write.model.schemas import register_schema
 from pamspec_write.model.snapshots import seal_snapshot
 from pamspec_write.model.transitions import transition
 from pamspec_write.model.versions import Entropy
@@ -53,6 +54,7 @@ DECISIONS: dict[str, Callable[[Making], Answer]] = {
     "record_event": record_event,
     "seal_snapshot": seal_snapshot,
     "update_scope": update_scope,
+    "register_schema": register_schema,
     "place_hold": place_hold,
     "release_hold": release_hold,
     "hold_object": hold_object,

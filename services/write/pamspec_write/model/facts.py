@@ -18,6 +18,7 @@ from msgspec import structs
 
 from pamspec_common.calls import Answer
 from pamspec_common.scope_policy import ScopePolicy
+from pamspec_write.model.content import ContentSchema
 from pamspec_write.model.rules import NO_RULES, ScopeRules
 
 
@@ -170,6 +171,8 @@ class ScopeState:
     tenant_epoch: int
     rules_version: int = 0
     rules: ScopeRules = NO_RULES
+    schemas: dict[str, ContentSchema] = field(default_factory=dict)
+    """Registered schemas by schema_id: those that the batch may need."""
     heads: dict[str, Head] = field(default_factory=dict)
     records: dict[bytes, Record] = field(default_factory=dict)
     keys: dict[bytes, bytes] = field(default_factory=dict)

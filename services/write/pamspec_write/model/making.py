@@ -14,6 +14,7 @@ from pamspec_common.errors import ObjectNotFound, VersionConflict
 from pamspec_common.instants import wire
 from pamspec_write.documents.parts import Provenance
 from pamspec_write.model.commands import Command
+from pamspec_write.model.conformity import check_content
 from pamspec_write.model.facts import ID_MEMBER, Document, Head, ScopeState
 from pamspec_write.model.permission import memory_of, permit, sees
 from pamspec_write.model.projection import carried_projection
@@ -60,6 +61,7 @@ class Making:
         was, everything else as what it becomes.
         """
         self.permit(draft, action or self.command.operation)
+        self.check(draft)
         made = compose(self.state, draft, self.now, self.entropy)
         add_version(self.state, self.rows, made)
         return made
@@ -72,6 +74,11 @@ class Making:
             return
         creator = draft.actor.actor_id if head is None else head.created_by
         permit(self.command.rights, action, memory_of(draft.object_type, draft.states, creator))
+
+    def check(self, draft: Draft) -> None:
+        """Raise InvalidObject for content that breaks its schema; what a redaction cuts out is its own affair."""
+        if self.command.operation not in ERASING:
+            check_content(self.state, self.command, draft)
 
     def change_rules(self, rules: ScopeRules) -> None:
         """Let the scope's rules be others from here on."""

@@ -33,6 +33,7 @@ def promote(making: Making) -> Answer:
     source = _source(making, request)
     target = _target(making, request, source)
     relation = _relation(making, target, source)
+    making.check(target)
     drafts = (target, _superseded(making, source), relation)
     for draft in drafts:
         making.permit(draft, "promote")

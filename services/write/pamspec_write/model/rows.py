@@ -50,6 +50,20 @@ class PolicyRow:
 
 
 @dataclass(frozen=True, slots=True)
+class SchemaRow:
+    """A schema that was registered."""
+
+    scope_key: int
+    schema_id: str
+    document: bytes
+    digest: bytes
+    actor_id: str
+    authenticated_as: str | None
+    operation_id: str
+    registered_at: str
+
+
+@dataclass(frozen=True, slots=True)
 class HoldRow:
     """A legal hold that was placed."""
 
@@ -106,6 +120,7 @@ class Rows:
     policies: list[PolicyRow] = field(default_factory=list)
     chosen: list[tuple[int, int]] = field(default_factory=list)
     """(scope_key, ledger_seq): stored versions that lose what is erasable, one by one."""
+    schemas: list[SchemaRow] = field(default_factory=list)
     holds: list[HoldRow] = field(default_factory=list)
     releases: list[ReleaseRow] = field(default_factory=list)
     held: list[HeldRow] = field(default_factory=list)
@@ -162,6 +177,7 @@ class Rows:
         self.snapshots += other.snapshots
         self.rules |= other.rules
         self.policies += other.policies
+        self.schemas += other.schemas
         self.holds += other.holds
         self.releases += other.releases
         self.held += other.held

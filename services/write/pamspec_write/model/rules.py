@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 from pamspec_common.errors import UnsupportedObjectType
 from pamspec_common.scope_policy import STRICT, ScopePolicy, rule_id
@@ -32,6 +33,8 @@ class ScopeRules:
     policy: ScopePolicy = STRICT
     holds: tuple[Hold, ...] = ()
     """The holds in force, in the order in which they were placed."""
+    schemas: Mapping[str, bytes] = field(default_factory=dict)
+    """The digests of the registered schemas, by schema_id."""
 
     def rule(self, rule: str) -> str:
         """The `policy_rule_id` of a place in the policy."""

@@ -10,9 +10,11 @@ from pamspec_common.scope_policy import STRICT, stored_policy
 from pamspec_write.model.rows import PolicyRow, Rows
 from pamspec_write.model.rules import Hold, ScopeRules
 from pamspec_write.queries.holds import insert_hold, release_hold
+from pamspec_write.queries.schemas import insert_schema
 
 LOAD_RULES_SQL = """
-SELECT h.scope_key, h.rules_version, p.policy_version, p.policy, l.hold_ids, l.object_types
+SELECT h.scope_key, h.rules_version, p.policy_version, p.policy, l.hold_ids, l.object_types,
+  s.schema_ids, s.digests
 FROM core.scope_head h
 LEFT JOIN LATERAL (
   SELECT policy_version, policy FROM core.scope_policy p WHERE p.scope_key = h.scope_key
@@ -21,6 +23,9 @@ LEFT JOIN LATERAL (
   SELECT array_agg(l.hold_id ORDER BY l.placed_at, l.hold_id) AS hold_ids,
          array_agg(l.object_type ORDER BY l.placed_at, l.hold_id) AS object_types
   FROM core.legal_hold l WHERE l.scope_key = h.scope_key AND l.released_at IS NULL AND NOT l.undone) l ON true
+LEFT JOIN LATERAL (
+  SELECT array_agg(s.schema_id) AS schema_ids, array_agg(s.digest) AS digests
+  FROM core.content_schema s WHERE s.scope_key = h.scope_key) s ON true
 WHERE h.scope_key = ANY ($1::bigint[])
 """
 
@@ -49,6 +54,7 @@ async def load_rules(conn: Connection, scope_keys: Iterable[int]) -> dict[int, S
             version=row["rules_version"],
             policy_version=row["policy_version"] or 0,
             policy=STRICT if row["policy"] is None else stored_policy(row["policy"]),
+            schemas=dict(zip(row["schema_ids"] or (), row["digests"] or (), strict=True)),
             holds=tuple(map(Hold, row["hold_ids"] or (), row["object_types"] or ())),
         )
         for row in rows
@@ -60,6 +66,8 @@ async def change_rules(conn: Connection, rows: Rows) -> None:
     await conn.execute(CHANGE_RULES_SQL, list(rows.rules), list(rows.rules.values()))
     for policy in rows.policies:
         await insert_policy(conn, policy)
+    for schema in rows.schemas:
+        await insert_schema(conn, schema)
     for hold in rows.holds:
         await insert_hold(conn, hold)
     for release in rows.releases:

@@ -24,6 +24,7 @@ from pamspec_write.handlers.admission.objects import fill_create, fill_update
 from pamspec_write.handlers.admission.parts import set_content, set_provenance
 from pamspec_write.handlers.admission.promotion import fill_promote
 from pamspec_write.handlers.admission.relationships import fill_relate
+from pamspec_write.handlers.admission.schemas import fill_register_schema
 from pamspec_write.handlers.admission.scopes import fill_update_scope
 from pamspec_write.handlers.admission.snapshots import fill_seal
 from pamspec_write.handlers.admission.states import fill_transition
@@ -43,6 +44,7 @@ FILL: dict[str, Fill] = {
     "record_event": fill_entry,
     "seal_snapshot": fill_seal,
     "update_scope": fill_update_scope,
+    "register_schema": fill_register_schema,
     "place_hold": fill_place_hold,
     "release_hold": fill_release_hold,
 }

@@ -11,6 +11,7 @@ from pamspec_common.errors import InvalidObject, InvalidRequest
 from pamspec_write.documents.decoding import decode, plain
 from pamspec_write.documents.objects import Create, Update, check_object_type, check_schema_id
 from pamspec_write.documents.parts import Integrity, QualitySignals, SourceEvent
+from pamspec_write.handlers.admission.schemas import check_early
 from pamspec_write.model.commands import Command, source_hash
 
 
@@ -19,6 +20,7 @@ def fill_create(command: Command, request: Create, document: dict[str, Any]) -> 
     _fill(command, request, document)
     check_object_type(request.object_type, request.schema_id)
     _check_first_states(request)
+    check_early(command, request)
 
 
 def fill_update(command: Command, request: Update, document: dict[str, Any]) -> None:
