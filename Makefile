@@ -9,7 +9,7 @@ PACKAGES := libs/pamspec_common libs/pamspec_client libs/pamspec_conformance lib
 	services/write services/relay services/query services/subscription services/gateway
 ARGS ?=
 
-.PHONY: setup setup-pip up down test check bench lock clean format
+.PHONY: setup setup-pip up down test check contracts bench lock clean format
 
 setup: ## uv from PyPI into .venv when missing, then every package of the workspace, as locked
 	@tools/venv $(VENV)
@@ -20,7 +20,7 @@ setup: ## uv from PyPI into .venv when missing, then every package of the worksp
 $(BIN)/pamspec:
 	@$(MAKE) --no-print-directory setup
 
-up down test check bench format lock: | $(BIN)/pamspec
+up down test check contracts bench format lock: | $(BIN)/pamspec
 
 setup-pip: ## the same environment with pip alone, in some minutes
 	@tools/venv $(VENV)
@@ -42,10 +42,15 @@ check: ## formatting, lint, types, import rules, locks and the texts of the repo
 	$(BIN)/uv lock --check
 	$(BIN)/python tools/check_requirements.py
 	$(BIN)/python tools/check_texts.py
+	$(BIN)/python -m pamspec_cli.contracts verify
+	$(BIN)/python -m pamspec_cli.contracts compatible
 	$(BIN)/lint-imports
 	$(BIN)/mypy
 	$(BIN)/mypy --cache-dir .mypy_cache/tests conftest.py \
 		$$(find tests tools $(addsuffix /tests,$(PACKAGES)) -name '*.py' 2>/dev/null)
+
+contracts: ## what is derived from contracts/: openapi.json, asyncapi.yaml, the bundle
+	$(BIN)/python -m pamspec_cli.contracts generate
 
 bench: ## every figure beside its floor
 	$(BIN)/pamspec bench $(ARGS)
