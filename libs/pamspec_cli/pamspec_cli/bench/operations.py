@@ -6,7 +6,6 @@ three times.
 
 import asyncio
 import itertools
-import json
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
@@ -118,7 +117,7 @@ class Operations:
 
     def _named(self, document: dict[str, Any]) -> bytes:
         named = {"scope_id": self._scope_id, "idempotency_key": f"bench-{next(self._numbers):012d}"}
-        return json.dumps(named | document, separators=(",", ":")).encode()
+        return orjson.dumps(named | document)
 
 
 def _ignore(answer: bytes) -> None:
