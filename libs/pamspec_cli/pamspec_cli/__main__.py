@@ -16,6 +16,8 @@ COMMANDS = (
     "demo",
     "keys",
     "scopes",
+    "holds",
+    "schemas",
     "create",
     "read",
     "query",

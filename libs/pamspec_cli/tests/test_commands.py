@@ -116,6 +116,55 @@ async def test_a_scope_is_made_and_listed(shell: Shell) -> None:
     await shell("create", "--scope", scope, "--text", "a")
 
 
+async def test_a_policy_is_set_and_shown(shell: Shell, tmp_path: Path) -> None:
+    scope, file = f"{shell.scope}-ruled", tmp_path / "policy.json"
+    file.write_text('{"object_types": {"deny": ["task"]}}')
+    await shell("scopes", "--create", scope, "--policy", str(file))
+    assert "unsupported_object_type" in await shell("create", "--scope", scope, "--type", "task", "--text", "a", code=1)
+    file.write_text("{}")
+    where = ("scopes", "--scope", scope)
+    assert "--basis" in await shell(*where, "--policy", str(file), code=2)
+    assert await shell(*where, "--policy", str(file), "--basis", "agreed") == f"{scope}  policy version 2\n"
+    assert "version_conflict" in await shell(
+        *where, "--policy", str(file), "--basis", "agreed", "--expected", "1", code=1
+    )
+    assert await shell(*where) == f"{scope}  {scope.partition(':')[0]}  policy version 2\n{{}}\n"
+    history = (await shell(*where, "--history")).splitlines()
+    assert [line.split()[0] for line in history] == ["2", "1"]
+    assert history[0].endswith("agreed")
+    assert history[1].endswith("made with the scope")
+    file.write_text("{")
+    assert "no JSON" in await shell(*where, "--policy", str(file), "--basis", "x", code=2)
+
+
+async def test_a_hold_is_placed_shown_and_released(shell: Shell) -> None:
+    scope = f"{shell.scope}-held"
+    await shell("scopes", "--create", scope)
+    object_id = (await shell("create", "--scope", scope, "--type", "claim", "--text", "a")).split()[0]
+    where = ("holds", "--scope", scope)
+    assert "--basis" in await shell(*where, "--place", code=2)
+    hold_id = (await shell(*where, "--place", "--type", "claim", "--basis", "matter 17")).split()[0]
+    assert "legal_hold" in await shell("delete", object_id, "--scope", scope, "--basis", "wish", code=1)
+    assert f"{hold_id}  claim  in force  matter 17" in await shell(*where)
+    assert await shell(*where, "--release", hold_id, "--basis", "closed") == f"{hold_id}  released\n"
+    assert await shell(*where) == ""
+    assert f"{hold_id}  claim  released" in await shell(*where, "--all")
+
+
+async def test_a_schema_is_registered_and_shown(shell: Shell, tmp_path: Path) -> None:
+    scope, file, uri = f"{shell.scope}-formed", tmp_path / "schema.json", "https://schemas.example.com/note"
+    await shell("scopes", "--create", scope)
+    file.write_text('{"type": "object", "required": ["title"]}')
+    where = ("schemas", "--scope", scope)
+    assert "--file" in await shell(*where, "--register", uri, code=2)
+    for _ in range(2):
+        assert await shell(*where, "--register", uri, "--file", str(file)) == f"{uri}  registered\n"
+    assert (await shell(*where)).startswith(f"{uri}  20")
+    assert json.loads(await shell(*where, "--show", uri)) == json.loads(file.read_text())
+    file.write_text('{"$ref": "https://elsewhere.example/s"}')
+    assert "leads outside" in await shell(*where, "--register", f"{uri}/2", "--file", str(file), code=1)
+
+
 async def test_json_is_the_answer_as_it_came(shell: Shell) -> None:
     made = json.loads(await shell("create", "--scope", shell.scope, "--text", "hello", "--json"))
     assert made["envelope"]["canonical_content"] == {"text": "hello"}

@@ -17,15 +17,22 @@ from pamspec_client.models import (
     D,
     Envelope,
     HistoryPage,
+    HoldPage,
+    HoldPlaced,
     Imported,
     Operation,
     Outcome,
+    PolicyPage,
+    PolicySet,
     PollPage,
     ProjectionAnswer,
     Promotion,
     QueryItem,
     QueryPage,
     ReadAnswer,
+    RegisteredSchema,
+    SchemaPage,
+    SchemaRegistered,
     ScopeAnswer,
     ScopeDocument,
     ScopePage,
@@ -242,11 +249,43 @@ class AsyncClient:
 
     async def create_scope(self, **request: Unpack[r.CreateScopeRequest]) -> ScopeDocument:
         """Make a scope; the same document again answers the same."""
-        return ScopeDocument.of((await self._typed(ScopeAnswer, "create_scope", request)).scope_raw)
+        return _scope(await self._typed(ScopeAnswer, "create_scope", request))
 
     async def get_scope(self, **request: Unpack[r.GetScopeRequest]) -> ScopeDocument:
         """One scope; ScopeNotFound when the actor can't see it."""
-        return ScopeDocument.of((await self._typed(ScopeAnswer, "get_scope", request)).scope_raw)
+        return _scope(await self._typed(ScopeAnswer, "get_scope", request))
+
+    async def update_scope(self, **request: Unpack[r.UpdateScopeRequest]) -> PolicySet:
+        """Replace a scope's policy; VersionConflict when `expected_policy_version` is no longer current."""
+        return await self._typed(PolicySet, "update_scope", request)
+
+    async def list_policy_versions(self, **request: Unpack[r.ScopedPageRequest]) -> PolicyPage:
+        """One page of the policies that a scope has had, the newest first."""
+        return await self._typed(PolicyPage, "list_policy_versions", request)
+
+    async def place_hold(self, **request: Unpack[r.PlaceHoldRequest]) -> HoldPlaced:
+        """Put a scope, or a type of it, under legal hold: from now on nothing of it can be removed."""
+        return await self._typed(HoldPlaced, "place_hold", request)
+
+    async def release_hold(self, **request: Unpack[r.ReleaseHoldRequest]) -> HoldPlaced:
+        """End a legal hold; its objects go back to their retention before, one by one."""
+        return await self._typed(HoldPlaced, "release_hold", request)
+
+    async def list_holds(self, **request: Unpack[r.ListHoldsRequest]) -> HoldPage:
+        """One page of a scope's legal holds, the oldest first."""
+        return await self._typed(HoldPage, "list_holds", request)
+
+    async def register_schema(self, **request: Unpack[r.RegisterSchemaRequest]) -> SchemaRegistered:
+        """Register a JSON Schema that content with this schema_id has to keep; for good."""
+        return await self._typed(SchemaRegistered, "register_schema", request)
+
+    async def get_schema(self, **request: Unpack[r.GetSchemaRequest]) -> RegisteredSchema:
+        """A registered schema with its document."""
+        return await self._typed(RegisteredSchema, "get_schema", request)
+
+    async def list_schemas(self, **request: Unpack[r.ScopedPageRequest]) -> SchemaPage:
+        """One page of a scope's registered schemas, without their documents."""
+        return await self._typed(SchemaPage, "list_schemas", request)
 
     async def list_scopes(self, **request: Unpack[r.PageRequest]) -> ScopePage:
         """One page of the scopes that the actor can see."""
@@ -349,3 +388,10 @@ def _name(request: dict[str, Any]) -> None:
         request["operation_id"] = f"op:{uuid7()}"
         if request.get("idempotency_key") is None:
             request["idempotency_key"] = uuid7()
+
+
+def _scope(answer: ScopeAnswer) -> ScopeDocument:
+    scope = ScopeDocument.of(answer.scope_raw)
+    scope.policy_version = answer.policy_version
+    scope.__dict__["replayed"] = answer.__dict__.get("replayed", False)
+    return scope

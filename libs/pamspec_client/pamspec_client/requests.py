@@ -367,6 +367,60 @@ class GetScopeRequest(Reading, total=False):
     scope_id: Required[str]
 
 
+class UpdateScopeRequest(Writing, total=False):
+    """Another policy for a scope, whole."""
+
+    scope_id: Required[str]
+    policy: Required[dict[str, Any]]
+    expected_policy_version: Required[int]
+    policy_basis: Required[str]
+
+
+class ScopedPageRequest(Reading, total=False):
+    """A page of what a scope has."""
+
+    scope_id: Required[str]
+    limit: int
+    cursor: str | None
+
+
+class PlaceHoldRequest(Writing, total=False):
+    """A legal hold over a scope, or over the objects of a type."""
+
+    scope_id: Required[str]
+    policy_basis: Required[str]
+    object_type: str
+
+
+class ReleaseHoldRequest(Writing, total=False):
+    """The end of a legal hold."""
+
+    scope_id: Required[str]
+    hold_id: Required[str]
+    policy_basis: Required[str]
+
+
+class ListHoldsRequest(ScopedPageRequest, total=False):
+    """A page of a scope's legal holds."""
+
+    include_released: bool
+
+
+class RegisterSchemaRequest(Writing, total=False):
+    """A JSON Schema that content with this schema_id has to keep, for good."""
+
+    scope_id: Required[str]
+    schema_id: Required[str]
+    schema: Required[dict[str, Any] | bool]
+
+
+class GetSchemaRequest(Reading, total=False):
+    """A registered schema."""
+
+    scope_id: Required[str]
+    schema_id: Required[str]
+
+
 class PageRequest(Reading, total=False):
     """A page of what has no other condition."""
 

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import json
+import os
+import sys
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -13,7 +16,7 @@ import pytest_asyncio
 from pamspec_cli.servers.databases import Database
 from pamspec_cli.servers.nats import NatsAddress
 from pamspec_common.calls import HEADER_LEDGER_SEQUENCE, HEADER_REPLAYED
-from services.write.tests.writer import PROVENANCE, Document, Writer, claim, started, stopped, write_settings
+from services.write.tests.writer import KEY, KID, PROVENANCE, Document, Writer, claim, started, stopped, write_settings
 
 NEVER_MS = 3_600_000
 """A job that does not run by itself during a test."""
@@ -283,6 +286,53 @@ async def test_a_lease_that_a_killed_process_left_is_taken_up(
     await settled(still)
     assert set((await retentions(still)).values()) == {"legal_hold"}
     await stopped(other)
+
+
+async def test_a_process_that_is_killed_at_work_loses_nothing_and_repeats_nothing(
+    database: Database, write_bus: NatsAddress, still: Writer
+) -> None:
+    for batch in range(3):
+        items = [{**claim(still.scope, n), "operation": "create"} for n in range(100)]
+        await still.ok("batch", {"scope_id": still.scope, "items": items, "operation_id": f"op:k{batch}"})
+    hold = await place(still)
+    environment = {
+        **os.environ,
+        "PAMSPEC_DATABASE_URL": database.role("write"),
+        "PAMSPEC_NATS_URL": write_bus.url,
+        "PAMSPEC_NATS_NKEY_SEED": write_bus.service_seed,
+        "PAMSPEC_TOKEN_KEYS": json.dumps({KID: KEY.decode()}),
+        "PAMSPEC_HOLD_POLL_MS": "10",
+        "PAMSPEC_HOLD_GROUP": "5",
+        "PAMSPEC_HOLD_OBJECTS_PER_S": "200",
+    }
+    for _ in range(2):
+        process = await asyncio.create_subprocess_exec(
+            sys.executable, "-m", "pamspec_write", env=environment, stdout=asyncio.subprocess.DEVNULL
+        )
+        before = await moved(still)
+        async with asyncio.timeout(60):
+            while await moved(still) < before + 20:
+                await asyncio.sleep(0.01)
+        process.kill()
+        await process.wait()
+    assert 40 <= await moved(still) < 300
+    row = await still.admin.fetchrow(
+        "SELECT done_seq, leased_until FROM core.legal_hold WHERE hold_id = $1", hold["hold_id"]
+    )
+    assert row is not None
+    assert row["done_seq"] >= 30
+    await still.admin.execute("UPDATE core.legal_hold SET leased_until = '-infinity'")
+    other = await started(database, write_settings(database, write_bus, hold_poll_ms=10, hold_objects_per_s=1e6))
+    await settled(still)
+    await stopped(other)
+    entries = [e.event for e in await still.ledger() if e.event["event_type"] == "retention_transitioned"]
+    assert len(entries) == len({event["object_id"] for event in entries}) == 300
+    await still.check_scope()
+
+
+async def moved(writer: Writer) -> int:
+    """How many objects the job has moved."""
+    return await writer.count("core.held_object")
 
 
 async def test_the_job_keeps_its_rate(database: Database, write_bus: NatsAddress, still: Writer) -> None:
