@@ -1,6 +1,6 @@
 """The export format: a scope as lines of JSON, from which it can be built again byte for byte.
 
-    manifest, scope, entry ..., policy ..., snapshot ..., end          (contracts/schemas/export-*.json)
+    manifest, scope, entry ..., policy ..., hold ..., held ..., snapshot ..., end     (contracts/schemas/export-*.json)
 
 Everything that may differ between two exports of the same state stands in the manifest; the digest at the end covers
 all lines between the two. The stored bytes of events, metadata, private halves and contents stand in their lines as
@@ -15,7 +15,7 @@ from typing import Annotated, Any, Literal
 
 import msgspec
 
-from pamspec_common.documents import Position, Sequence
+from pamspec_common.documents import Position, Retention, Sequence
 from pamspec_common.envelope import SPEC_VERSION
 from pamspec_common.ids import Id
 
@@ -131,6 +131,32 @@ class PolicyLine(_Line, tag="policy"):
     authenticated_as: Id | None = None
 
 
+class HoldLine(_Line, tag="hold"):
+    """A legal hold over the scope or a type of objects."""
+
+    hold_id: Id
+    policy_basis: str
+    actor_id: Id
+    operation_id: Id
+    placed_at: str
+    placed_sequence: Position
+    undone: bool
+    object_type: str | None = None
+    authenticated_as: Id | None = None
+    released_at: str | None = None
+    release_basis: str | None = None
+    released_by: Id | None = None
+    release_operation_id: Id | None = None
+
+
+class HeldLine(_Line, tag="held"):
+    """An object that a hold has put on hold, and its retention before."""
+
+    hold_id: Id
+    object_id: Id
+    retention_state: Retention
+
+
 class SnapshotLine(_Line, tag="snapshot"):
     """A sealed snapshot of the scope."""
 
@@ -161,7 +187,7 @@ class FailureLine(_Line, tag="failure"):
     error: dict[str, Any]
 
 
-Line = Manifest | ScopeLine | EntryLine | PolicyLine | SnapshotLine | EndLine | FailureLine
+Line = Manifest | ScopeLine | EntryLine | PolicyLine | HoldLine | HeldLine | SnapshotLine | EndLine | FailureLine
 
 _decoder = msgspec.json.Decoder(Line)
 _encoder = msgspec.json.Encoder()

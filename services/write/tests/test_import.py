@@ -85,6 +85,43 @@ async def lived(writer: Writer) -> None:
     await writer.refused("create", claim(NAME, "again", object_id="obj:a"))
 
 
+async def test_holds_over_scopes_and_types_are_preserved(store: Store) -> None:
+    """What was held is held, from the moment that the scope is there; a release lets go of what it was before."""
+    writer = store.writer
+    kept = await writer.create("held by its type", object_id="obj:held")
+    over = await writer.ok("place_hold", {"scope_id": NAME, "object_type": "claim", "policy_basis": "a court asked"})
+    past = await writer.ok("place_hold", {"scope_id": NAME, "object_type": "task", "policy_basis": "by mistake"})
+    await writer.ok("release_hold", {"scope_id": NAME, "hold_id": past["hold_id"], "policy_basis": "it was one"})
+    await _at_rest(writer)
+    assert kept["envelope"]["retention_state"] == "retained"
+    before, rows = await store.export(NAME), await store.rows(NAME, TENANT)
+    await store.imported(before)
+    assert await store.rows(NAME, SECOND) == rows
+    assert len(rows["legal_hold"]) == 2
+    assert len(rows["held_object"]) == 1
+    await _at_rest(writer)
+    assert without_manifest(await store.export(NAME, by=store.other)) == without_manifest(before)
+    await store.imported(before, "remap=workspace:copy", by=AGENT)
+    for scope_id, by in ((NAME, store.other), ("workspace:copy", AGENT)):
+        made = await writer.ok("create", claim(scope_id, "new", object_id="obj:new"), by=by)
+        body = {"scope_id": scope_id, "object_id": "obj:new", "expected_version_id": made["version_id"]}
+        assert (await writer.refused("delete", {**body, "policy_basis": "no"}, by=by))["code"] == "legal_hold"
+    release = {"scope_id": NAME, "hold_id": over["hold_id"], "policy_basis": "the court is done"}
+    await writer.ok("release_hold", release, by=store.other)
+    await _at_rest(writer)
+    read = await store.ask("read", scope_id=NAME, object_id="obj:held")
+    assert read["envelope"]["retention_state"] == "retained"
+    copy = await store.ask("read", scope_id="workspace:copy", object_id="obj:held", by=AGENT)
+    assert copy["envelope"]["retention_state"] == "legal_hold"
+
+
+async def _at_rest(writer: Writer) -> None:
+    """The job of the holds has nothing left to do."""
+    async with asyncio.timeout(20):
+        while await writer.admin.fetchval("SELECT count(*) FROM core.holds_due(10)"):
+            await asyncio.sleep(0.05)
+
+
 async def test_a_round_trip_gives_the_same_file_and_the_same_rows(store: Store) -> None:
     """P15, P58, P78, P192: identity, history, hashes, unknown types, erasures and holds survive."""
     writer = store.writer

@@ -208,8 +208,8 @@ FORGED: dict[str, tuple[int, Change]] = {
                                        line["version"]["metadata"].update(sequence=7))),
     "an unknown private member": (3, lambda event, line: line["version"]["private"].update(colour="red")),
     "erased in part": (3, lambda event, line: line["version"].pop("private")),
-    "content gone without a word": (3, lambda event, line: all_of(line["version"].pop(name)
-                                    for name in ("private", "content", "salt"))),
+    "content gone without a word": (3, lambda event, line: all_of([line["version"].pop(name)
+                                    for name in ("private", "content", "salt")])),
     "a control character in a type": (3, lambda event, line: all_of(event["payload"].update(object_type="a\x1fb"),
                                       line["version"]["metadata"].update(object_type="a\x1fb"))),
     "an operation behind the end": (3, lambda event, line: line["operation"].update(last_sequence=99)),

@@ -25,6 +25,8 @@ TABLES = {
     "source_event": "source_hash",
     "scope_policy": "policy_version",
     "snapshot": "snapshot_id",
+    "legal_hold": "hold_id",
+    "held_object": "hold_id, object_id",
 }
 """What makes a scope, and the order of its rows."""
 
@@ -89,7 +91,7 @@ class Store:
             rows = await self.writer.admin.fetch(
                 f"SELECT * FROM core.{table} WHERE scope_key = $1 ORDER BY {order}", key
             )
-            left_out = {"scope_key", "tenant_id"}
+            left_out = {"scope_key", "tenant_id", "done_seq", "leased_until"}
             found[table] = [tuple(value for name, value in row.items() if name not in left_out) for row in rows]
         return found
 

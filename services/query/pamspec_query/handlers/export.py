@@ -21,9 +21,7 @@ from pamspec_common.transfer import (
     EmbeddingsTold,
     EntryLine,
     OperationPart,
-    PolicyLine,
     ScopeLine,
-    SnapshotLine,
     SourcePart,
     Tally,
     VersionPart,
@@ -37,22 +35,13 @@ from pamspec_common.verification.pages import erasures
 from pamspec_common.verification.rules import ErasedVersion, explained_at
 from pamspec_query.documents import Export
 from pamspec_query.handlers.context import Context, refuse_grant
+from pamspec_query.handlers.export_rules import rule_lines
 from pamspec_query.model.positions import headers
-from pamspec_query.queries.export import (
-    EntryRow,
-    PolicyRow,
-    ScopeRow,
-    SnapshotRow,
-    export_page,
-    export_policies,
-    export_scope,
-    export_snapshots,
-)
+from pamspec_query.queries.export import EntryRow, ScopeRow, export_page, export_scope
 from pamspec_query.queries.heads import now, scope_head
 
 PAGE_ROWS = 500
 PAGE_BYTES = 1024 * 1024
-RULE_ROWS = 20
 
 
 class Exporting:
@@ -86,7 +75,7 @@ class Exporting:
             del rows
             self._tally.add(lines)
             yield lines
-        async for lines in self._rules():
+        async for lines in rule_lines(self._reading, self._scope_key, self._tally.sequence):
             self._tally.add(lines)
             yield lines
         yield encode_line(self._tally.end())
@@ -111,24 +100,6 @@ class Exporting:
             events = await erasures(conn, self._scope_key, missing)
             self._until = max(self._until, explained_at(missing, events))
         return rows
-
-    async def _rules(self) -> AsyncIterator[bytes]:
-        """What stands beside the ledger: the versions of the policy, and the snapshots of positions in the file."""
-        version, after, until = 0, "", self._tally.sequence
-        while True:
-            async with self._reading() as conn:
-                policies = await export_policies(conn, self._scope_key, version, RULE_ROWS)
-            if not policies:
-                break
-            version = policies[-1].policy_version
-            yield b"".join(map(_policy_line, policies))
-        while True:
-            async with self._reading() as conn:
-                sealed = await export_snapshots(conn, self._scope_key, after, until, RULE_ROWS)
-            if not sealed:
-                break
-            after = sealed[-1].snapshot_id
-            yield b"".join(map(_snapshot_line, sealed))
 
     @asynccontextmanager
     async def _reading(self) -> AsyncIterator[Connection]:
@@ -170,32 +141,6 @@ async def export(context: Context, request: Export) -> Exporting:
     if scope is None:
         raise ScopeNotFound
     return Exporting(context, request, scope_key, scope, at)
-
-
-def _policy_line(row: PolicyRow) -> bytes:
-    line = PolicyLine(
-        policy_version=row.policy_version,
-        policy=msgspec.Raw(row.policy),
-        actor_id=row.actor_id,
-        operation_id=row.operation_id,
-        changed_at=wire(row.changed_at),
-        policy_basis=row.policy_basis,
-        authenticated_as=row.authenticated_as,
-    )
-    return encode_line(line)
-
-
-def _snapshot_line(row: SnapshotRow) -> bytes:
-    line = SnapshotLine(
-        snapshot_id=row.snapshot_id,
-        ledger_epoch=row.ledger_epoch,
-        watermark=row.watermark,
-        gives_clock=row.gives_clock,
-        created_at=wire(row.created_at),
-        document=msgspec.Raw(row.document),
-        evaluation_run_id=row.evaluation_run_id,
-    )
-    return encode_line(line)
 
 
 def _operation(row: EntryRow) -> OperationPart | None:

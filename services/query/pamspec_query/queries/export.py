@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 import asyncpg
 
+from pamspec_common.documents import Retention
 from pamspec_common.postgres import Connection
 
 EXPORT_SCOPE_SQL = """
@@ -51,6 +52,17 @@ SELECT policy_version, policy, policy_basis, actor_id, authenticated_as, operati
 FROM core.scope_policy WHERE scope_key = $1 AND policy_version > $2 ORDER BY policy_version LIMIT $3
 """
 
+EXPORT_HOLDS_SQL = """
+SELECT hold_id, policy_basis, actor_id, operation_id, placed_at, placed_seq, undone, object_type, authenticated_as,
+       released_at, release_basis, released_by, release_operation_id
+FROM core.legal_hold WHERE scope_key = $1 AND hold_id > $2 AND placed_seq <= $3 ORDER BY hold_id LIMIT $4
+"""
+
+EXPORT_HELD_SQL = """
+SELECT hold_id, object_id, retention_state FROM core.held_object
+WHERE scope_key = $1 AND (hold_id, object_id) > ($2, $3) ORDER BY hold_id, object_id LIMIT $4
+"""
+
 EXPORT_SNAPSHOTS_SQL = """
 SELECT snapshot_id, ledger_epoch, watermark, gives_clock, created_at, document, evaluation_run_id
 FROM core.snapshot WHERE scope_key = $1 AND snapshot_id > $2 AND watermark <= $3 ORDER BY snapshot_id LIMIT $4
@@ -76,6 +88,32 @@ class PolicyRow(NamedTuple):
     authenticated_as: str | None
     operation_id: str
     changed_at: datetime
+
+
+class HoldRow(NamedTuple):
+    """A legal hold."""
+
+    hold_id: str
+    policy_basis: str
+    actor_id: str
+    operation_id: str
+    placed_at: datetime
+    placed_seq: int
+    undone: bool
+    object_type: str | None
+    authenticated_as: str | None
+    released_at: datetime | None
+    release_basis: str | None
+    released_by: str | None
+    release_operation_id: str | None
+
+
+class HeldRow(NamedTuple):
+    """An object that a hold has put on hold."""
+
+    hold_id: str
+    object_id: str
+    retention_state: Retention
 
 
 class SnapshotRow(NamedTuple):
@@ -135,6 +173,16 @@ async def export_page(
 async def export_policies(conn: Connection, scope_key: int, after: int, limit: int) -> list[PolicyRow]:
     """The next versions of the scope's policy, the oldest first."""
     return [PolicyRow._make(row) for row in await conn.fetch(EXPORT_POLICIES_SQL, scope_key, after, limit)]
+
+
+async def export_holds(conn: Connection, scope_key: int, after: str, until: int, limit: int) -> list[HoldRow]:
+    """The next holds placed up to a position, in the order of their ids."""
+    return [HoldRow._make(row) for row in await conn.fetch(EXPORT_HOLDS_SQL, scope_key, after, until, limit)]
+
+
+async def export_held(conn: Connection, scope_key: int, after: tuple[str, str], limit: int) -> list[HeldRow]:
+    """The next objects on hold, in the order of their holds and ids."""
+    return [HeldRow._make(row) for row in await conn.fetch(EXPORT_HELD_SQL, scope_key, *after, limit)]
 
 
 async def export_snapshots(conn: Connection, scope_key: int, after: str, until: int, limit: int) -> list[SnapshotRow]:

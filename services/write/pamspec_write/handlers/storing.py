@@ -7,7 +7,7 @@ the file; nobody sees a scope that is new before all of it is there, and one tha
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 import orjson
@@ -16,22 +16,28 @@ from pamspec_common import ids, strict_json
 from pamspec_common.calls import HEADER_REPLAYED, Answer
 from pamspec_common.documents import MAX_SEQUENCE
 from pamspec_common.errors import DuplicateOperation, InvalidRequest, ServiceUnavailable
-from pamspec_common.instants import parse
 from pamspec_common.ledger import genesis
 from pamspec_common.postgres import Connection, begin, rollback
-from pamspec_common.transfer import EndLine, EntryLine, PolicyLine, ScopeLine, SnapshotLine, decode_line
+from pamspec_common.transfer import (
+    EndLine,
+    EntryLine,
+    HeldLine,
+    HoldLine,
+    PolicyLine,
+    ScopeLine,
+    SnapshotLine,
+    decode_line,
+)
 from pamspec_write.handlers.spool import Spool
+from pamspec_write.handlers.storing_rules import RuleStore
 from pamspec_write.model.commands import fingerprint, key_hash, operation_hash
+from pamspec_write.model.entry_lines import BadLine, Entry, read_entry
 from pamspec_write.model.facts import ScopeRef, ScopeState
 from pamspec_write.model.imports import Arrivals, unexplained
-from pamspec_write.model.intake import BadLine, Entry, read_entry
 from pamspec_write.model.records import positions
 from pamspec_write.model.remapping import Remapping
-from pamspec_write.model.rows import PolicyRow, Rows, SnapshotRow
 from pamspec_write.queries import scopes, transfer
 from pamspec_write.queries.commit import erase, write
-from pamspec_write.queries.rules import change_rules
-from pamspec_write.queries.snapshots import insert_snapshots
 
 BATCH_ENTRIES = 200
 BATCH_BYTES = 1024 * 1024
@@ -80,8 +86,6 @@ class Storing:
     partition: int | None = None
     """The partition to wake, once something was stored."""
     line: int = 0
-    _policies: list[PolicyLine] = field(default_factory=list)
-    _snapshots: list[SnapshotLine] = field(default_factory=list)
 
     def refused(self, why: str) -> InvalidRequest:
         """The refusal of the line that is being stored."""
@@ -119,9 +123,12 @@ class Storing:
         ledger_epoch = target.ledger_epoch if self.file.remapped else self.file.scope.ledger_epoch
         await transfer.adopt_head(conn, ref.scope_key, genesis(ledger_id), ledger_epoch)
         state = ScopeState(ref, 0, 0, genesis(ledger_id), now, ledger_epoch, 1, epoch)
-        await self._fill(conn, spool, state, ledger_id, now)
+        rules = RuleStore(ref.scope_key, ref.tenant_id, target.rules_version, self.file.remapped)
+        await self._fill(conn, spool, state, ledger_id, rules)
+        if state.last_at > now + _AHEAD:
+            raise self.refused("the last entry lies more than a day ahead of this service's clock; compare the clocks.")
         await self._check_all(conn, state)
-        await self._keep_rules(conn, state, target.rules_version)
+        await rules.finish(conn)
         answer = self._answer(state.last_hash, imported=True)
         answer.headers.update(positions(state, state.last_seq))
         await self._remember(conn, state, answer)
@@ -179,7 +186,10 @@ class Storing:
             details={"reason": "scope_not_empty", "scope_id": file.scope_id},
         )
 
-    async def _fill(self, conn: Connection, spool: Spool, state: ScopeState, ledger_id: bytes, now: datetime) -> None:
+    async def _fill(
+        self, conn: Connection, spool: Spool, state: ScopeState, ledger_id: bytes, rules: RuleStore
+    ) -> None:
+        """Store the lines, a batch of entries at a time, and behind them the rules."""
         file = self.file
         remapping = (
             Remapping(file.old_scope_id, file.scope_id, ledger_id, file.actor_id, ids.mint, ids.salt)
@@ -192,22 +202,19 @@ class Storing:
         async for lines in spool.lines():
             for raw in lines:
                 line = decode_line(raw) if raw else None
-                if isinstance(line, PolicyLine):
-                    self._policies.append(line)
-                elif isinstance(line, SnapshotLine):
-                    self._snapshots.append(line)
-                if not isinstance(line, EntryLine):
-                    continue
-                entry = read_entry(line)
-                batch.append(entry if remapping is None else remapping.entry(entry))
-                size += len(raw)
-                if len(batch) >= BATCH_ENTRIES or size >= BATCH_BYTES:
+                if isinstance(line, EntryLine):
+                    entry = read_entry(line)
+                    batch.append(entry if remapping is None else remapping.entry(entry))
+                    size += len(raw)
+                is_rule = isinstance(line, PolicyLine | HoldLine | HeldLine | SnapshotLine)
+                if batch and (is_rule or len(batch) >= BATCH_ENTRIES or size >= BATCH_BYTES):
                     await self._write(conn, state, batch)
                     batch, size = [], 0
+                if isinstance(line, PolicyLine | HoldLine | HeldLine | SnapshotLine):
+                    self.line += 1
+                    await rules.add(conn, line)
         if batch:
             await self._write(conn, state, batch)
-        if state.last_at > now + _AHEAD:
-            raise self.refused("the last entry lies more than a day ahead of this service's clock; compare the clocks.")
 
     async def _write(self, conn: Connection, state: ScopeState, batch: list[Entry]) -> None:
         """Write a batch; refuses the line whose version does not follow, or whose id another one has."""
@@ -243,46 +250,6 @@ class Storing:
         if repeated is not None:
             self.line = repeated + _ENTRIES_FROM - 1
             raise self.refused("another entry has the same event_id.")
-
-    async def _keep_rules(self, conn: Connection, state: ScopeState, rules_version: int) -> None:
-        """Policies and snapshots. A scope of another name keeps the policy that it has; snapshots have ids of their own
-        in a tenant and belong to the ledger that they were sealed in."""
-        key, file = state.ref.scope_key, self.file
-        if self._policies and rules_version == 0:
-            rows = [
-                PolicyRow(
-                    key,
-                    line.policy_version,
-                    bytes(line.policy),
-                    line.policy_basis,
-                    line.actor_id,
-                    line.authenticated_as,
-                    line.operation_id,
-                    line.changed_at,
-                )
-                for line in self._policies
-            ]
-            await change_rules(conn, Rows(rules={key: len(rows)}, policies=rows))
-        if self._snapshots and not file.remapped:
-            sealed: list[SnapshotRow] = [
-                (
-                    key,
-                    line.snapshot_id,
-                    file.tenant_id,
-                    line.evaluation_run_id,
-                    line.gives_clock,
-                    line.ledger_epoch,
-                    line.watermark,
-                    bytes(line.document),
-                    parse(line.created_at),
-                )
-                for line in self._snapshots
-            ]
-            if not await insert_snapshots(conn, sealed):
-                raise DuplicateOperation(
-                    "The tenant has a snapshot of one of the ids in the file; import with remap.",
-                    details={"reason": "snapshot_exists"},
-                )
 
     def _answer(self, head_hash: bytes, *, imported: bool) -> Answer:
         file, end = self.file, self.file.end

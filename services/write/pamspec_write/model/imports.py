@@ -11,8 +11,8 @@ from typing import NamedTuple
 
 from pamspec_common.instants import parse
 from pamspec_common.transfer import OperationPart, bytes_or_none
+from pamspec_write.model.entry_lines import ERASING, BadLine, Entry, Metadata, Range, Version, event_of
 from pamspec_write.model.facts import ScopeState
-from pamspec_write.model.intake import ERASING, BadLine, Entry, Metadata, Range, Version, event_of
 from pamspec_write.model.projection import carried_projection
 from pamspec_write.model.records import COMMITTED
 from pamspec_write.model.rows import HEAD_SEQ, NULL, Rows, or_null, text_or_null

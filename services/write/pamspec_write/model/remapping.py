@@ -17,7 +17,7 @@ import orjson
 
 from pamspec_common.ledger import entry_hash, genesis, keyed_digest, version_digest
 from pamspec_common.strict_json import canonical, dumps, parse
-from pamspec_write.model.intake import Entry, Event, Metadata, Version, event_of, metadata_of
+from pamspec_write.model.entry_lines import Entry, Event, Metadata, Version, event_of, metadata_of
 from pamspec_write.model.records import erasure_id
 
 _VERSION_MEMBERS = ("source_version_id", "target_version_id")

@@ -6,7 +6,9 @@ from collections.abc import Iterable, Sequence
 from datetime import datetime
 from typing import NamedTuple
 
+from pamspec_common.instants import parse
 from pamspec_common.postgres import Connection
+from pamspec_common.transfer import HeldLine, HoldLine
 from pamspec_write.model.imports import Erased, Erasure, Known
 
 TARGET_SQL = """
@@ -79,6 +81,24 @@ REPEATED_EVENT_SQL = """
 SELECT max(sequence) FROM core.ledger WHERE scope_key = $1 GROUP BY event_id HAVING count(*) > 1 LIMIT 1
 """
 
+INSERT_HOLD_SQL = """
+INSERT INTO core.legal_hold (scope_key, hold_id, object_type, policy_basis, actor_id, authenticated_as, operation_id,
+  placed_at, placed_seq, released_at, release_basis, released_by, release_operation_id, undone)
+VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14)
+"""
+
+# An object that is not on hold at the position of the file is left to the job, which looks at every head again.
+INSERT_HELD_SQL = """
+INSERT INTO core.held_object (scope_key, object_id, hold_id, retention_state)
+SELECT $1, k.object_id, k.hold_id, k.retention_state
+FROM unnest($2::text[], $3::text[], $4::text[]) AS k (object_id, hold_id, retention_state)
+CROSS JOIN LATERAL (
+  SELECT * FROM core.version_span s
+  WHERE s.object_id = k.object_id AND s.scope_key = $1 AND s.to_seq = 9223372036854775807 LIMIT 1) s
+WHERE s.retention_state = 'legal_hold'
+  AND EXISTS (SELECT FROM core.legal_hold h WHERE h.scope_key = $1 AND h.hold_id = k.hold_id)
+"""
+
 INSERT_IMPORT_SQL = """
 INSERT INTO core.scope_import (scope_key, digest, ledger_id, remapped, last_seq, answer) VALUES ($1, $2, $3, $4, $5, $6)
 """
@@ -110,6 +130,38 @@ async def target(conn: Connection, scope_key: int) -> Target | None:
     """A scope as it is now."""
     row = await conn.fetchrow(TARGET_SQL, scope_key)
     return None if row is None else Target._make(row)
+
+
+async def insert_hold(conn: Connection, scope_key: int, line: HoldLine) -> None:
+    """Place a hold as it was placed; the job looks at its objects again."""
+    await conn.execute(
+        INSERT_HOLD_SQL,
+        scope_key,
+        line.hold_id,
+        line.object_type,
+        line.policy_basis,
+        line.actor_id,
+        line.authenticated_as,
+        line.operation_id,
+        parse(line.placed_at),
+        line.placed_sequence,
+        None if line.released_at is None else parse(line.released_at),
+        line.release_basis,
+        line.released_by,
+        line.release_operation_id,
+        line.undone,
+    )
+
+
+async def insert_held(conn: Connection, scope_key: int, lines: Sequence[HeldLine]) -> None:
+    """Remember what objects on hold go back to."""
+    await conn.execute(
+        INSERT_HELD_SQL,
+        scope_key,
+        [line.object_id for line in lines],
+        [line.hold_id for line in lines],
+        [line.retention_state for line in lines],
+    )
 
 
 async def see(conn: Connection, scope_key: int) -> None:
