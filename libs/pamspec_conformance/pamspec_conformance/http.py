@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from typing import Any, Final, Self
+from urllib.parse import urlencode
 
 import aiohttp
 
@@ -17,6 +18,8 @@ from pamspec_conformance.binding import Document, Refusal, Reply, parsed, refusa
 NO_SUCH_DOOR: Final = frozenset({404, 405, 501})
 PLACES: Final[Mapping[str, str]] = {"register_embedding_space": "/v1/embedding_spaces", "put_vectors": "/v1/vectors"}
 """Doors that are no operation's own."""
+LISTS: Final[Mapping[str, str]] = {"list_indexes": "/v1/indexes"}
+"""Doors to GET, with the document's members as the query."""
 
 
 class HttpBinding:
@@ -44,6 +47,8 @@ class HttpBinding:
         headers = {**self.credentials, "Content-Type": "application/json"}
         if idempotency_key is not None:
             headers["Idempotency-Key"] = idempotency_key
+        if operation in LISTS:
+            return await self.request("GET", f"{LISTS[operation]}?{urlencode(document)}", None, self.credentials)
         place = PLACES.get(operation, f"/v1/{operation}")
         return await self.request("POST", place, json.dumps(document).encode(), headers)
 
