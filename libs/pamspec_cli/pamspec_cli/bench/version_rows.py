@@ -7,6 +7,7 @@ not chained: nothing that is measured on these scopes reads them.
 
 from __future__ import annotations
 
+import asyncio
 import os
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
@@ -26,6 +27,7 @@ START = datetime(2026, 1, 1, tzinfo=UTC)
 TICK = timedelta(milliseconds=1)
 HEAD = 9223372036854775807
 _CHUNK = 20_000
+LONG_OBJECT = "obj:bench-long"
 _HASH = b"\0" * 32
 
 COLUMNS = {
@@ -67,7 +69,7 @@ def versions(count: int) -> Callable[[int, str, int], Rows]:
         at = START + TICK * (number + 1)
         until = HEAD if number + 1 == count else number + 2
         said = content(number)
-        return _rows(scope_key, scope_id, "obj:bench-long", number + 1, number, number + 1, until, at, said)
+        return _rows(scope_key, scope_id, LONG_OBJECT, number + 1, number, number + 1, until, at, said)
 
     return rows
 
@@ -134,20 +136,23 @@ def _rows(
 
 async def fill(database_url: str, scope_id: str, count: int, row: Callable[[int, str, int], Rows]) -> int:
     """A new scope with `count` versions; its key. The tables are analyzed as the server's own upkeep would."""
-    connection = await asyncpg.connect(database_url)
+    connections = {table: await asyncpg.connect(database_url) for table in COLUMNS}
+    first = next(iter(connections.values()))
     try:
         document = dumps({"scope_id": scope_id, "scope_kind": "bench"})
         tokens = subject_token(TENANT_ID), subject_token(TENANT_ID, scope_id)
-        key: int = await connection.fetchval(SCOPE_SQL, TENANT_ID, scope_id, *tokens, document, os.urandom(16))
+        key: int = await first.fetchval(SCOPE_SQL, TENANT_ID, scope_id, *tokens, document, os.urandom(16))
         for rows in _chunks(count, lambda number: row(key, scope_id, number)):
-            for table, columns in COLUMNS.items():
-                records = [one[table] for one in rows]
-                await connection.copy_records_to_table(table, schema_name="core", columns=columns, records=records)
-        await connection.execute(HEAD_SQL, key, count, _HASH, START + TICK * count)
-        await connection.execute("VACUUM (ANALYZE) core.version, core.version_private, core.version_span, core.ledger")
+            await asyncio.gather(*(_copy(connections[table], table, [one[table] for one in rows]) for table in COLUMNS))
+        await first.execute(HEAD_SQL, key, count, _HASH, START + TICK * count)
+        await first.execute("VACUUM (ANALYZE) core.version, core.version_private, core.version_span, core.ledger")
     finally:
-        await connection.close()
+        await asyncio.gather(*(connection.close() for connection in connections.values()))
     return key
+
+
+async def _copy(connection: asyncpg.Connection[asyncpg.Record], table: str, rows: list[tuple[Any, ...]]) -> None:
+    await connection.copy_records_to_table(table, schema_name="core", columns=COLUMNS[table], records=rows)
 
 
 def _chunks(count: int, row: Callable[[int], Rows]) -> Iterator[list[Rows]]:
