@@ -18,6 +18,8 @@ _FIELD = {"promote": "target_canonical_content"}
 
 def needed_schemas(state: ScopeState, command: Command) -> set[str]:
     """The registered schemas that a command's content may have to keep."""
+    if not state.rules.schemas:
+        return set()
     found = {getattr(command.request, name, None) for name in ("schema_id", "target_schema_id")}
     head = state.heads.get(command.object_id or "")
     old = state.old.get(command.restored or "")
@@ -33,7 +35,7 @@ def judge_ahead(state: ScopeState, command: Command) -> None:
     standard = None if head is None or command.operation == "promote" else standard_schema(head.object_type)
     if standard is not None:
         breach_of(command, standard, command.content)
-    for schema_id in needed_schemas(state, command) & state.schemas.keys():
+    for schema_id in needed_schemas(state, command) & state.schemas.keys() if state.schemas else ():
         breach_of(command, state.schemas[schema_id], command.content)
 
 
