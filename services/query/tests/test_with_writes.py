@@ -101,7 +101,7 @@ async def test_relationships_and_promotions_are_read_and_verified(writer: Writer
             "read", scope_id=SCOPE, relationship_id=made["relationship_id"], version_id=answer["version_id"]
         )
         assert found["envelope"] == answer["envelope"]
-    memory = await writer.create({"task_ref": "t", "content": 1}, object_type="working_memory")
+    memory = await writer.create({"task_ref": "task:t", "content": 1}, object_type="working_memory")
     promoted = await writer.ok(
         "promote",
         source_object_id=memory["object_id"],

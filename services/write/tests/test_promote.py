@@ -270,6 +270,8 @@ async def test_a_batch_goes_on_with_what_it_promoted(writer: Writer) -> None:
 
 async def test_who_acts_and_in_which_run_stands_on_all_of_it(writer: Writer) -> None:
     actor = {"actor_id": "agent:planner", "actor_kind": "agent", "display_name": "Planner"}
+    policy = {"policy": {"evaluation_runs": ["run:*"]}, "expected_policy_version": 0, "policy_basis": "allowed"}
+    await writer.ok("update_scope", {"scope_id": writer.scope, **policy})
     source = await memory(writer, by=BACKEND)
     made = await writer.ok("promote", promotion(source, actor=actor, evaluation_run_id="run:1"), by=BACKEND)
     for entry in (await writer.ledger())[1:]:
