@@ -1,6 +1,8 @@
 """The export format: a scope as lines of JSON, from which it can be built again byte for byte.
 
-    manifest, scope, entry ..., policy ..., hold ..., held ..., snapshot ..., end     (contracts/schemas/export-*.json)
+    manifest, scope, entry ..., policy ..., schema ..., hold ..., held ..., snapshot ..., end
+
+The schemas of the lines are contracts/schemas/export-*.json.
 
 Everything that may differ between two exports of the same state stands in the manifest; the digest at the end covers
 all lines between the two. The stored bytes of events, metadata, private halves and contents stand in their lines as
@@ -131,6 +133,17 @@ class PolicyLine(_Line, tag="policy"):
     authenticated_as: Id | None = None
 
 
+class SchemaLine(_Line, tag="schema"):
+    """A schema of content that the scope has."""
+
+    schema_id: Annotated[str, msgspec.Meta(min_length=1, max_length=2048, pattern=r"^[^\x00-\x1f\x7f]*\Z")]
+    document: msgspec.Raw
+    actor_id: Id
+    operation_id: Id
+    registered_at: str
+    authenticated_as: Id | None = None
+
+
 class HoldLine(_Line, tag="hold"):
     """A legal hold over the scope or a type of objects."""
 
@@ -187,7 +200,18 @@ class FailureLine(_Line, tag="failure"):
     error: dict[str, Any]
 
 
-Line = Manifest | ScopeLine | EntryLine | PolicyLine | HoldLine | HeldLine | SnapshotLine | EndLine | FailureLine
+Line = (
+    Manifest
+    | ScopeLine
+    | EntryLine
+    | PolicyLine
+    | SchemaLine
+    | HoldLine
+    | HeldLine
+    | SnapshotLine
+    | EndLine
+    | FailureLine
+)
 
 _decoder = msgspec.json.Decoder(Line)
 _encoder = msgspec.json.Encoder()

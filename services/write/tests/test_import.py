@@ -43,6 +43,8 @@ async def lived(writer: Writer) -> None:
         "update_scope",
         {"scope_id": NAME, "policy": policy, "expected_policy_version": 0, "policy_basis": "the first one"},
     )
+    schema = {"type": "object", "required": ["weight"]}
+    await writer.ok("register_schema", {"scope_id": NAME, "schema_id": "https://example.org/weighed", "schema": schema})
     a = await writer.create({"n": 1, "x": 0.10}, object_id="obj:a", observed_at="2026-03-01T09:00:00+02:00")
     odd = writer.change(a, canonical_content={"n": 2, "t": "a\0b", "big": 10**300}, provenance=PROVENANCE)
     a = json.loads((await writer.call("update", json.dumps(odd).encode())).body)
@@ -155,6 +157,8 @@ async def test_events_reach_the_outbox_in_order_and_the_scope_goes_on(store: Sto
     assert {row["subject"].rpartition(".")[0] + "." for row in waiting} == {head}
     made = await writer.ok("create", claim(NAME, "the first one here"), by=store.other)
     assert made["ledger_sequence"] == len(ledger) + 1
+    unweighed = claim(NAME, {}, object_type="org.example.thing", schema_id="https://example.org/weighed")
+    assert (await writer.refused("create", unweighed, by=store.other))["code"] == "invalid_object"
     read = await store.ask("read", scope_id=NAME, object_id="obj:a")
     body = {"scope_id": NAME, "object_id": "obj:a", "expected_version_id": read["envelope"]["version_id"]}
     refused = await writer.refused("delete", {**body, "policy_basis": "no"}, by=store.other)

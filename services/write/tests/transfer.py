@@ -25,6 +25,7 @@ TABLES = {
     "source_event": "source_hash",
     "scope_policy": "policy_version",
     "snapshot": "snapshot_id",
+    "content_schema": "schema_id",
     "legal_hold": "hold_id",
     "held_object": "hold_id, object_id",
 }

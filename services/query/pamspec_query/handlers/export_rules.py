@@ -1,4 +1,4 @@
-"""What stands beside the ledger in an export: policies, holds with the objects that they hold, and snapshots.
+"""What stands beside the ledger in an export: policies, schemas, holds with the objects that they hold, and snapshots.
 
 Invariant: each is what it is at its page's moment; of holds and snapshots only those of positions in the file.
 """
@@ -12,7 +12,7 @@ import msgspec
 
 from pamspec_common.instants import wire
 from pamspec_common.postgres import Connection
-from pamspec_common.transfer import HeldLine, HoldLine, PolicyLine, SnapshotLine, encode_line
+from pamspec_common.transfer import HeldLine, HoldLine, PolicyLine, SchemaLine, SnapshotLine, encode_line
 from pamspec_query.queries import export as pages
 
 RULE_ROWS = 20
@@ -24,7 +24,7 @@ Reading = Callable[[], AbstractAsyncContextManager[Connection]]
 
 async def rule_lines(reading: Reading, scope_key: int, until: int) -> AsyncIterator[bytes]:
     """All of it, some lines at a time."""
-    for kind in (_policies, _holds, _held, _snapshots):
+    for kind in (_policies, _schemas, _holds, _held, _snapshots):
         async for lines in kind(reading, scope_key, until):
             yield lines
 
@@ -38,6 +38,17 @@ async def _policies(reading: Reading, scope_key: int, until: int) -> AsyncIterat
             return
         after = rows[-1].policy_version
         yield b"".join(map(_policy_line, rows))
+
+
+async def _schemas(reading: Reading, scope_key: int, until: int) -> AsyncIterator[bytes]:
+    after = ""
+    while True:
+        async with reading() as conn:
+            rows = await pages.export_schemas(conn, scope_key, after, RULE_ROWS)
+        if not rows:
+            return
+        after = rows[-1].schema_id
+        yield b"".join(map(_schema_line, rows))
 
 
 async def _holds(reading: Reading, scope_key: int, until: int) -> AsyncIterator[bytes]:
@@ -84,6 +95,18 @@ def _policy_line(row: pages.PolicyRow) -> bytes:
         operation_id=row.operation_id,
         changed_at=wire(row.changed_at),
         policy_basis=row.policy_basis,
+        authenticated_as=row.authenticated_as,
+    )
+    return encode_line(line)
+
+
+def _schema_line(row: pages.SchemaRow) -> bytes:
+    line = SchemaLine(
+        schema_id=row.schema_id,
+        document=msgspec.Raw(row.document),
+        actor_id=row.actor_id,
+        operation_id=row.operation_id,
+        registered_at=wire(row.registered_at),
         authenticated_as=row.authenticated_as,
     )
     return encode_line(line)

@@ -52,6 +52,11 @@ SELECT policy_version, policy, policy_basis, actor_id, authenticated_as, operati
 FROM core.scope_policy WHERE scope_key = $1 AND policy_version > $2 ORDER BY policy_version LIMIT $3
 """
 
+EXPORT_SCHEMAS_SQL = """
+SELECT schema_id, document, actor_id, operation_id, registered_at, authenticated_as
+FROM core.content_schema WHERE scope_key = $1 AND schema_id > $2 ORDER BY schema_id LIMIT $3
+"""
+
 EXPORT_HOLDS_SQL = """
 SELECT hold_id, policy_basis, actor_id, operation_id, placed_at, placed_seq, undone, object_type, authenticated_as,
        released_at, release_basis, released_by, release_operation_id
@@ -88,6 +93,17 @@ class PolicyRow(NamedTuple):
     authenticated_as: str | None
     operation_id: str
     changed_at: datetime
+
+
+class SchemaRow(NamedTuple):
+    """A schema of content."""
+
+    schema_id: str
+    document: bytes
+    actor_id: str
+    operation_id: str
+    registered_at: datetime
+    authenticated_as: str | None
 
 
 class HoldRow(NamedTuple):
@@ -173,6 +189,11 @@ async def export_page(
 async def export_policies(conn: Connection, scope_key: int, after: int, limit: int) -> list[PolicyRow]:
     """The next versions of the scope's policy, the oldest first."""
     return [PolicyRow._make(row) for row in await conn.fetch(EXPORT_POLICIES_SQL, scope_key, after, limit)]
+
+
+async def export_schemas(conn: Connection, scope_key: int, after: str, limit: int) -> list[SchemaRow]:
+    """The next schemas of the scope's content, in the order of their ids."""
+    return [SchemaRow._make(row) for row in await conn.fetch(EXPORT_SCHEMAS_SQL, scope_key, after, limit)]
 
 
 async def export_holds(conn: Connection, scope_key: int, after: str, until: int, limit: int) -> list[HoldRow]:

@@ -24,6 +24,7 @@ from pamspec_common.transfer import (
     HeldLine,
     HoldLine,
     PolicyLine,
+    SchemaLine,
     ScopeLine,
     SnapshotLine,
     decode_line,
@@ -206,11 +207,11 @@ class Storing:
                     entry = read_entry(line)
                     batch.append(entry if remapping is None else remapping.entry(entry))
                     size += len(raw)
-                is_rule = isinstance(line, PolicyLine | HoldLine | HeldLine | SnapshotLine)
+                is_rule = isinstance(line, PolicyLine | SchemaLine | HoldLine | HeldLine | SnapshotLine)
                 if batch and (is_rule or len(batch) >= BATCH_ENTRIES or size >= BATCH_BYTES):
                     await self._write(conn, state, batch)
                     batch, size = [], 0
-                if isinstance(line, PolicyLine | HoldLine | HeldLine | SnapshotLine):
+                if isinstance(line, PolicyLine | SchemaLine | HoldLine | HeldLine | SnapshotLine):
                     self.line += 1
                     await rules.add(conn, line)
         if batch:

@@ -1,6 +1,7 @@
-"""What an import stores beside the ledger: policies, holds with the objects that they hold, and snapshots.
+"""What an import stores beside the ledger: policies, schemas, holds with the objects that they hold, and snapshots.
 
-A scope of another name keeps the policy that it has; its holds are added, for nothing may lift them by a detour.
+A scope of another name keeps the policy and the schemas that it has; what is not there is added, holds always: nothing
+lifts them by a detour.
 Snapshots have ids of their own in a tenant and belong to the ledger in which they were sealed: they stay behind.
 """
 
@@ -11,7 +12,7 @@ from dataclasses import dataclass, field
 from pamspec_common.errors import DuplicateOperation
 from pamspec_common.instants import parse
 from pamspec_common.postgres import Connection
-from pamspec_common.transfer import HeldLine, HoldLine, PolicyLine, SnapshotLine
+from pamspec_common.transfer import HeldLine, HoldLine, PolicyLine, SchemaLine, SnapshotLine
 from pamspec_write.model.rows import PolicyRow, Rows
 from pamspec_write.model.rule_lines import RuleLine
 from pamspec_write.queries import transfer
@@ -30,7 +31,8 @@ class RuleStore:
     rules_version: int
     remapped: bool
     _rows: Rows = field(default_factory=Rows)
-    _holds: int = 0
+    _changes: int = 0
+    """Of schemas and holds."""
     _held: list[HeldLine] = field(default_factory=list)
 
     async def add(self, conn: Connection, line: RuleLine) -> None:
@@ -38,8 +40,11 @@ class RuleStore:
         if isinstance(line, PolicyLine):
             if self.rules_version == 0:
                 self._rows.policies.append(_policy(self.scope_key, line))
+        elif isinstance(line, SchemaLine):
+            self._changes += 1
+            await transfer.insert_schema(conn, self.scope_key, line)
         elif isinstance(line, HoldLine):
-            self._holds += 1
+            self._changes += 1
             await transfer.insert_hold(conn, self.scope_key, line)
         elif isinstance(line, HeldLine):
             self._held.append(line)
@@ -51,7 +56,7 @@ class RuleStore:
     async def finish(self, conn: Connection) -> None:
         """Bring the scope's rules into force."""
         await self._flush(conn)
-        changes = len(self._rows.policies) + self._holds
+        changes = len(self._rows.policies) + self._changes
         if changes:
             self._rows.rules[self.scope_key] = self.rules_version + changes
             await change_rules(conn, self._rows)

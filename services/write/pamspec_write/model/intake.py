@@ -42,7 +42,7 @@ class _Stage(enum.Enum):
     MANIFEST = "the manifest"
     SCOPE = "the scope"
     ENTRIES = "an entry or the end"
-    RULES = "a policy, a hold, a snapshot or the end"
+    RULES = "a policy, a schema, a hold, a snapshot or the end"
     DONE = "nothing"
 
 
@@ -186,7 +186,9 @@ class Intake:
         assert self.manifest is not None
         order = rule_order(found)
         if order <= self._rule_order:
-            raise BadLine("policies, holds, held objects and snapshots stand in this order and in that of their ids.")
+            raise BadLine(
+                "policies, schemas, holds, held objects and snapshots stand in this order, each kind by its ids."
+            )
         if isinstance(found, PolicyLine) and found.policy_version != self._rule_order[1] + 1:
             raise BadLine(f"here should stand version {self._rule_order[1] + 1} of the policy.")
         self._rule_order = order

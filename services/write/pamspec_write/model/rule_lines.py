@@ -1,4 +1,4 @@
-"""Policies, holds and snapshots as an import reads them."""
+"""Policies, schemas, holds and snapshots as an import reads them."""
 
 from __future__ import annotations
 
@@ -6,10 +6,12 @@ from typing import TypeAlias
 
 from pamspec_common import contracts, strict_json
 from pamspec_common.scope_policy import parse_policy
-from pamspec_common.transfer import HeldLine, HoldLine, PolicyLine, SnapshotLine
+from pamspec_common.transfer import HeldLine, HoldLine, PolicyLine, SchemaLine, SnapshotLine
+from pamspec_write.documents.objects import check_schema_id
+from pamspec_write.model.content import checked_schema
 from pamspec_write.model.entry_lines import BadLine, check_time
 
-RuleLine: TypeAlias = PolicyLine | HoldLine | HeldLine | SnapshotLine
+RuleLine: TypeAlias = PolicyLine | SchemaLine | HoldLine | HeldLine | SnapshotLine
 Order = tuple[int, int, str, str]
 FIRST: Order = (0, 0, "", "")
 
@@ -18,17 +20,21 @@ def rule_order(line: RuleLine) -> Order:
     """Where a line stands among its like: each is greater than the one before it."""
     if isinstance(line, PolicyLine):
         return (1, line.policy_version, "", "")
+    if isinstance(line, SchemaLine):
+        return (2, 0, line.schema_id, "")
     if isinstance(line, HoldLine):
-        return (2, 0, line.hold_id, "")
+        return (3, 0, line.hold_id, "")
     if isinstance(line, HeldLine):
-        return (3, 0, line.hold_id, line.object_id)
-    return (4, 0, line.snapshot_id, "")
+        return (4, 0, line.hold_id, line.object_id)
+    return (5, 0, line.snapshot_id, "")
 
 
 def check_rule(line: RuleLine, scope_id: str, last_seq: int) -> None:
     """BadLine unless the line is what the service could have written of that scope, up to that entry."""
     if isinstance(line, PolicyLine):
         _check_policy(line)
+    elif isinstance(line, SchemaLine):
+        _check_schema(line)
     elif isinstance(line, HoldLine):
         _check_hold(line, last_seq)
     elif isinstance(line, SnapshotLine):
@@ -41,6 +47,14 @@ def _check_policy(line: PolicyLine) -> None:
     if strict_json.canonical(policy) != bytes(line.policy):
         raise BadLine("the policy is not written as the service writes it.")
     check_time(line.changed_at)
+
+
+def _check_schema(line: SchemaLine) -> None:
+    check_schema_id(line.schema_id)
+    document = bytes(line.document)
+    if checked_schema(line.schema_id, strict_json.parse(document)) != document:
+        raise BadLine("the schema is not written as the service writes it.")
+    check_time(line.registered_at)
 
 
 def _check_hold(line: HoldLine, last_seq: int) -> None:

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from pamspec_common.instants import parse
 from pamspec_common.postgres import Connection
-from pamspec_common.transfer import HeldLine, HoldLine
+from pamspec_common.transfer import HeldLine, HoldLine, SchemaLine
 from pamspec_write.model.imports import Erased, Erasure, Known
 
 TARGET_SQL = """
@@ -81,6 +81,12 @@ REPEATED_EVENT_SQL = """
 SELECT max(sequence) FROM core.ledger WHERE scope_key = $1 GROUP BY event_id HAVING count(*) > 1 LIMIT 1
 """
 
+INSERT_SCHEMA_SQL = """
+INSERT INTO core.content_schema
+  (scope_key, schema_id, document, digest, actor_id, authenticated_as, operation_id, registered_at)
+VALUES ($1, $2, $3, sha256($3), $4, $5, $6, $7) ON CONFLICT DO NOTHING
+"""
+
 INSERT_HOLD_SQL = """
 INSERT INTO core.legal_hold (scope_key, hold_id, object_type, policy_basis, actor_id, authenticated_as, operation_id,
   placed_at, placed_seq, released_at, release_basis, released_by, release_operation_id, undone)
@@ -130,6 +136,20 @@ async def target(conn: Connection, scope_key: int) -> Target | None:
     """A scope as it is now."""
     row = await conn.fetchrow(TARGET_SQL, scope_key)
     return None if row is None else Target._make(row)
+
+
+async def insert_schema(conn: Connection, scope_key: int, line: SchemaLine) -> None:
+    """Give a scope a schema, unless it has one of that id."""
+    await conn.execute(
+        INSERT_SCHEMA_SQL,
+        scope_key,
+        line.schema_id,
+        bytes(line.document),
+        line.actor_id,
+        line.authenticated_as,
+        line.operation_id,
+        parse(line.registered_at),
+    )
 
 
 async def insert_hold(conn: Connection, scope_key: int, line: HoldLine) -> None:
