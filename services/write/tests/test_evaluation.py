@@ -14,13 +14,12 @@ import pytest
 from pamspec_common.instants import parse, wire
 from pamspec_common.principal import Principal
 from services.write.tests.test_snapshots import seal
-from services.write.tests.writer import PROVENANCE, SUBSCRIPTION, Document, Writer, claim
+from services.write.tests.writer import ADMIN, PROVENANCE, SUBSCRIPTION, Document, Writer, claim
 
 START = datetime(2020, 1, 1, tzinfo=UTC)
 TICK = timedelta(milliseconds=5)
 CLOCK = {"clock_ref": "clock:a", "start_at": "2020-01-01T00:00:00Z", "tick_ms": 5}
 OPENED = {"event_type": "subscription_opened", "payload": {"subscription_id": "sub:1", "channel": "poll"}}
-STRANGER = Principal("tenant:stranger", "agent:stranger", "agent")
 _names = count(1)
 
 
@@ -65,7 +64,7 @@ async def perform(writer: Writer, scope: str, run: str) -> list[Document]:
     first = await do("create", **body("one"))
     second = await do("create", **body({"text": "two", "more": [1, 2]}))
     await do("create", **body({"tool_name": "x", "arguments": {}}, "tool_invocation"))
-    note = await do("create", **body({"task_ref": "t", "content": "c"}, "working_memory"))
+    note = await do("create", **body({"task_ref": "task:t", "content": "c"}, "working_memory"))
     await do(
         "promote",
         source_object_id=note["object_id"],
@@ -277,7 +276,7 @@ async def test_a_run_that_no_snapshot_defines_is_a_name_alone(shared: Writer) ->
 async def test_a_run_of_another_tenant_is_another_run(shared: Writer) -> None:
     run = await run_of(shared)
     await shared.admin.execute("INSERT INTO core.tenant (tenant_id) VALUES ($1) ON CONFLICT DO NOTHING", "tenant:far")
-    far = Principal("tenant:far", "agent:far", "agent")
+    far = Principal("tenant:far", "agent:far", "agent", roles=ADMIN)
     await shared.ok("create_scope", {"scope_id": "evaluation:far", "scope_kind": "evaluation"}, by=far)
     made = await shared.ok("create", claim("evaluation:far", evaluation_run_id=run), by=far)
     assert parse(made["envelope"]["recorded_at"]) > START + timedelta(days=365)
@@ -302,7 +301,7 @@ async def test_a_run_changes_no_other_scope(shared: Writer) -> None:
     related = await shared.ok("relate", {"scope_id": shared.scope, **edge})
     of_edge = {"relationship_id": related["relationship_id"], "expected_version_id": related["version_id"]}
     basis = {"policy_basis": "test"}
-    note = await shared.create({"task_ref": "t", "content": "c"}, object_type="working_memory")
+    note = await shared.create({"task_ref": "task:t", "content": "c"}, object_type="working_memory")
     promotion = {"source_object_id": note["object_id"], "expected_version_id": note["version_id"]}
     promotion |= {"target_object_type": "claim", "target_canonical_content": 1, "provenance": PROVENANCE}
     before = await shared.ledger()

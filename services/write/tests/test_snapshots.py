@@ -11,11 +11,14 @@ import orjson
 import pytest
 
 from pamspec_common import contracts, ledger, snapshots
+from pamspec_common.calls import Call
+from pamspec_common.internal import answer as run
 from pamspec_common.principal import Principal
-from services.write.tests.writer import AGENT, PROVENANCE, TENANT, Document, Writer, claim
+from services.write.tests.test_rights import holder, rules
+from services.write.tests.writer import ADMIN, AGENT, PROVENANCE, TENANT, Document, Writer, claim
 
 CLOCK = {"clock_ref": "clock:a", "start_at": "2020-01-01T00:00:00Z", "tick_ms": 5}
-STRANGER = Principal("tenant:stranger", "agent:stranger", "agent")
+STRANGER = Principal("tenant:stranger", "agent:stranger", "agent", roles=ADMIN)
 
 
 async def seal(writer: Writer, scope: str = "", **more: Any) -> Document:
@@ -198,6 +201,14 @@ async def test_what_no_snapshot_can_be_is_refused(shared: Writer) -> None:
 
 
 async def test_ten_thousand_members_are_sealed_at_once(shared: Writer) -> None:
+    async def unchecked(operation: str, document: Document) -> Document:
+        """The body of an answer that is too long to be held against its contract here."""
+        call = Call(operation, shared.signer.sign(AGENT), orjson.dumps({"scope_id": shared.scope, **document}))
+        answer = await run(shared.service.operations, call)
+        assert answer.status < 300, answer.body[:500]
+        found: Document = orjson.loads(answer.body)
+        return found
+
     names = [f"obj:{n:05}" for n in range(10_000)]
     for start in range(0, 10_000, 1000):
         items = [
@@ -205,8 +216,8 @@ async def test_ten_thousand_members_are_sealed_at_once(shared: Writer) -> None:
              "provenance": PROVENANCE}
             for name in names[start : start + 1000]
         ]  # fmt: skip
-        await shared.ok("batch", {"scope_id": shared.scope, "items": items})
-    found = await seal(shared, included_object_ids=names)
+        await unchecked("batch", {"items": items})
+    found = (await unchecked("seal_snapshot", {"included_object_ids": names}))["snapshot"]
     assert (len(found["included_object_ids"]), found["ledger_sequence_high_watermark"]) == (10_000, 10_000)
 
 
@@ -242,3 +253,23 @@ async def test_two_processes_that_seal_the_same_id_make_one_snapshot(writers: tu
         found = await asyncio.gather(attempt(first, first.scope, name), attempt(second, other, name))
         assert sorted(found) == ["duplicate_operation", "sealed"]
     assert await first.admin.fetchval("SELECT count(*) FROM core.snapshot WHERE tenant_id = $1", TENANT) == 20
+
+
+async def test_who_may_not_see_an_object_cannot_name_it(shared: Writer) -> None:
+    """An object that the actor may not read is missing, in the same words as one that does not exist."""
+    hidden = await shared.create(object_type="observation")
+    shown = await shared.create()
+    forbidden = '@id("hidden") forbid (principal, action, resource) when { resource.object_type == "observation" };'
+    await rules(shared, forbidden, shared.scope)
+    said = []
+    for name in (hidden["object_id"], "obj:nowhere"):
+        error = await shared.refused(
+            "seal_snapshot",
+            {"scope_id": shared.scope, "included_object_ids": [name], "operation_id": f"op:{len(said)}"},
+            by=holder("curator"),
+        )
+        said.append(orjson.dumps([error["code"], error["message"], error["details"]]).replace(name.encode(), b"it"))
+    assert said[0] == said[1]
+    request = {"scope_id": shared.scope, "included_object_ids": [shown["object_id"]]}
+    await shared.ok("seal_snapshot", request, by=holder("curator"))
+    assert (await shared.refused("seal_snapshot", request, by=holder("editor")))["code"] == "access_denied"

@@ -134,8 +134,8 @@ class Evaluations:
     """By evaluation_run_id: the runs that have a clock or a seed."""
     snapshots: dict[str, int] = field(default_factory=dict)
     """The scope_key of those that exist, by snapshot_id."""
-    members: set[tuple[int, str]] = field(default_factory=set)
-    """(scope_key, id) of the objects and relationships that exist."""
+    members: dict[tuple[int, str], dict[str, str]] = field(default_factory=dict)
+    """What rules may use of the objects and relationships that exist, by (scope_key, id)."""
 
 
 class PastVersion(msgspec.Struct, frozen=True):

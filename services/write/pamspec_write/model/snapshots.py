@@ -16,6 +16,7 @@ from pamspec_common.strict_json import dumps
 from pamspec_write.documents.snapshots import SealSnapshot
 from pamspec_write.model.facts import Document, Evaluations, Run, ScopeState
 from pamspec_write.model.making import Making
+from pamspec_write.model.permission import sees
 from pamspec_write.model.records import positions
 
 DEFAULT_TICK_MS = 1
@@ -31,7 +32,7 @@ def seal_snapshot(making: Making) -> Answer:
     snapshot_id = request.snapshot_id or making.entropy.mint("snap")
     _check_free(state, known, snapshot_id)
     members = None if request.included_object_ids is None else sorted(set(request.included_object_ids))
-    _check_members(state, known, members or [])
+    _check_members(making, known, members or [])
     descriptor: Document = {
         "snapshot_id": snapshot_id,
         "scope_id": state.ref.scope_id,
@@ -117,10 +118,16 @@ def _check_free(state: ScopeState, known: Evaluations, snapshot_id: str) -> None
     raise DuplicateOperation("That snapshot_id is taken; seal under another one.", details={"snapshot_id": snapshot_id})
 
 
-def _check_members(state: ScopeState, known: Evaluations, members: list[str]) -> None:
-    """Raise ObjectNotFound naming ids that this scope does not have, whether they exist elsewhere or not (S15)."""
-    key = state.ref.scope_key
-    missing = [name for name in members if (key, name) not in known.members and name not in state.heads]
+def _check_members(making: Making, known: Evaluations, members: list[str]) -> None:
+    """Raise ObjectNotFound naming ids that the actor does not see in this scope, for whatever reason (S15)."""
+    state, rights = making.state, making.command.rights
+
+    def visible(name: str) -> bool:
+        head = state.heads.get(name)
+        memory = known.members.get((state.ref.scope_key, name)) if head is None else head.memory()
+        return memory is not None and sees(rights, memory)
+
+    missing = [name for name in members if not visible(name)]
     if missing:
         raise ObjectNotFound(
             "Not all of included_object_ids are visible in this scope; name only what is.",

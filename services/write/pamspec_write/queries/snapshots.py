@@ -27,10 +27,13 @@ CROSS JOIN LATERAL core.resolve_snapshot(k.tenant_id, k.snapshot_id) s
 """
 
 MEMBERS_SQL = """
-SELECT k.scope_key, k.id FROM unnest($1::bigint[], $2::text[]) AS k (scope_key, id)
+SELECT k.scope_key, k.id, h.object_type, h.created_by AS creator, h.lifecycle_state, h.availability_state,
+       h.retention_state, h.validation_state
+FROM unnest($1::bigint[], $2::text[]) AS k (scope_key, id)
 CROSS JOIN LATERAL (
-  SELECT FROM core.version v
-  WHERE v.object_id = k.id AND v.scope_key = k.scope_key AND v.version_seq = 1 AND v.kind IN ('o', 'r') LIMIT 1) v
+  SELECT * FROM core.version_span h
+  WHERE h.object_id = k.id AND h.scope_key = k.scope_key AND h.to_seq = 9223372036854775807
+    AND h.kind IN ('o', 'r') LIMIT 1) h
 """
 
 INSERT_SNAPSHOTS_SQL = """
@@ -41,6 +44,15 @@ SELECT * FROM unnest($1::bigint[], $2::text[], $3::text[], $4::text[], $5::boole
 ON CONFLICT DO NOTHING RETURNING 1
 """
 
+_MEMORY = (
+    "object_type",
+    "creator",
+    "lifecycle_state",
+    "availability_state",
+    "retention_state",
+    "validation_state",
+)
+
 Pairs = Collection[tuple[str, str]]
 
 
@@ -48,7 +60,10 @@ async def evaluations(
     conn: Connection, tenants: Collection[str], runs: Pairs, snapshots: Pairs, members: Collection[tuple[int, str]]
 ) -> dict[str, Evaluations]:
     """What is known of these, by tenant_id; `members` are of all of them, told apart by scope_key."""
-    existing = {(row[0], row[1]) for row in await _rows(conn, MEMBERS_SQL, members)}
+    existing = {
+        (row["scope_key"], row["id"]): {name: row[name] for name in _MEMORY}
+        for row in await _rows(conn, MEMBERS_SQL, members)
+    }
     found = {tenant_id: Evaluations(members=existing) for tenant_id in tenants}
     for row in await _rows(conn, RUNS_SQL, runs):
         run = run_of(orjson.loads(row["document"]))
