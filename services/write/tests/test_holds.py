@@ -272,6 +272,30 @@ async def test_several_processes_move_each_object_once(
     await still.check_scope()
 
 
+async def test_a_small_hold_does_not_wait_for_the_end_of_a_large_one(working: Writer) -> None:
+    """Groups of 7, ten of them a turn: the large scope takes four turns, the small one has its own after the first."""
+    for batch in range(3):
+        items = [{**claim(working.scope, n), "operation": "create"} for n in range(100)]
+        await working.ok("batch", {"scope_id": working.scope, "items": items, "operation_id": f"op:l{batch}"})
+    small = await working.new_scope()
+    only = await working.ok("create", claim(small))
+    large = working.scope
+    await place(working)
+    await working.ok("place_hold", {"scope_id": small, "policy_basis": "matter:2"})
+    await settled(working)
+    working.scope = small
+    await settled(working)
+    working.scope = large
+    last, mine = (
+        await working.admin.fetchval("SELECT max(recorded_at) FROM core.ledger"),
+        await working.admin.fetchval(
+            "SELECT recorded_at FROM core.ledger WHERE subject_id = $1 AND event_type = 'retention_transitioned'",
+            only["object_id"],
+        ),
+    )
+    assert mine < last
+
+
 async def test_a_lease_that_a_killed_process_left_is_taken_up(
     database: Database, write_bus: NatsAddress, still: Writer
 ) -> None:

@@ -34,6 +34,8 @@ from pamspec_write.settings import Settings
 
 ACTOR = Actor("service:legal-hold", "service")
 _HOLDS_AT_ONCE = 16
+_GROUPS_A_TURN = 10
+"""After so many groups the next hold has its turn, however much is left of this one."""
 
 
 class HoldJob:
@@ -46,16 +48,22 @@ class HoldJob:
 
     async def run(self, background: Background) -> None:
         """Work until the service stops."""
-        while not await background.pause(self._settings.hold_poll_ms / 1000):
+        busy = False
+        while not (
+            background.stopping.is_set() if busy else await background.pause(self._settings.hold_poll_ms / 1000)
+        ):
             try:
-                await self._round(background)
+                busy = await self._round(background)
             except PamspecError:
+                busy = False
                 continue
             background.recovered("holds")
 
-    async def _round(self, background: Background) -> None:
+    async def _round(self, background: Background) -> bool:
+        """A turn for each of the holds that waited longest; whether one of them has more to do."""
         async with connection(self._pool, self._settings.pool_wait_ms) as conn:
             due = await holds_due(conn, _HOLDS_AT_ONCE)
+        busy = False
         for ref, hold_id in due:
             async with (
                 connection(self._pool, self._settings.pool_wait_ms) as conn,
@@ -63,27 +71,30 @@ class HoldJob:
             ):
                 hold = await lease_hold(conn, ref, hold_id, self._lease_s)
             if hold is not None:
-                await (self._let_go(hold, background) if hold.released else self._hold(hold, background))
+                busy |= await (self._let_go(hold, background) if hold.released else self._hold(hold, background))
             if background.stopping.is_set():
-                return
+                break
+        return busy
 
-    async def _hold(self, hold: LeasedHold, background: Background) -> None:
-        """Move what the hold covers, in the order of the ledger, until nothing follows."""
+    async def _hold(self, hold: LeasedHold, background: Background) -> bool:
+        """Move what the hold covers, in the order of the ledger; whether more follows."""
         done = hold.done_seq
-        while True:
+        for _ in range(_GROUPS_A_TURN):
             found = await self._next_heads(hold, done)
             started = time.monotonic()
             clean = await self._move(hold, [(name, HELD) for name in found.object_ids], "hold_object")
-            if not clean:
-                return await self._renew(hold, 0, done)
-            done = found.until
-            if found.ended or await self._paced(background, len(found.object_ids), started):
-                return await self._renew(hold, 0, done)
+            if clean:
+                done = found.until
+            if not clean or found.ended or await self._paced(background, len(found.object_ids), started):
+                await self._renew(hold, 0, done)
+                return False
             await self._renew(hold, self._lease_s, done)
+        await self._renew(hold, 0, done)
+        return True
 
-    async def _let_go(self, hold: LeasedHold, background: Background) -> None:
-        """Let go of what the hold's job had moved, until nothing is left."""
-        while True:
+    async def _let_go(self, hold: LeasedHold, background: Background) -> bool:
+        """Let go of what the hold's job had moved; whether something is left."""
+        for _ in range(_GROUPS_A_TURN):
             async with (
                 connection(self._pool, self._settings.pool_wait_ms) as conn,
                 scoped(conn, [hold.ref.scope_key]),
@@ -91,11 +102,12 @@ class HoldJob:
                 found = await next_held(conn, hold, self._settings.hold_group)
             started = time.monotonic()
             clean = await self._move(hold, found, "let_go")
-            if not found:
-                return await self._renew(hold, 0, 0, undone=True)
-            if not clean or await self._paced(background, len(found), started):
-                return await self._renew(hold, 0, 0)
+            if not found or not clean or await self._paced(background, len(found), started):
+                await self._renew(hold, 0, 0, undone=not found)
+                return False
             await self._renew(hold, self._lease_s, 0)
+        await self._renew(hold, 0, 0)
+        return True
 
     async def _next_heads(self, hold: LeasedHold, after: int) -> NextHeads:
         async with connection(self._pool, self._settings.pool_wait_ms) as conn, scoped(conn, [hold.ref.scope_key]):
