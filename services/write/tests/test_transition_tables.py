@@ -34,7 +34,7 @@ class Subject:
         if self.kind == "relationship":
             self.ends = [(await self.writer.create())["object_id"] for _ in range(2)]
 
-    async def make(self, **states: str) -> Document:
+    async def make(self, **states: Any) -> Document:
         """A new one; lifecycle and validation as they are asked for."""
         if self.kind == "object":
             return await self.writer.create(CONTENT, **states)
