@@ -54,7 +54,7 @@ def seeded() -> tuple[Scope, Known]:
     known = []
     for index in range(OBJECTS + FILLERS):
         content = some_content(random_) if index < OBJECTS else {"filler": index}
-        fields = {
+        fields: dict[str, Any] = {
             "object_id": f"obj:{index:04d}",
             "object_type": random_.choice(TYPES),
             "actor.actor_id": random_.choice(ACTORS),
