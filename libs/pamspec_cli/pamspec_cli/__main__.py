@@ -18,6 +18,7 @@ COMMANDS = (
     "scopes",
     "holds",
     "schemas",
+    "snapshots",
     "create",
     "read",
     "query",

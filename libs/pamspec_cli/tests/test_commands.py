@@ -283,3 +283,25 @@ async def test_a_bad_file_and_a_missing_scope_are_one_line(shell: Shell, tmp_pat
     gone = tmp_path / "gone.ndjson"
     await shell("export", "workspace:none", "--output", str(gone), code=1)
     assert not gone.exists()
+
+
+async def test_snapshots_are_sealed_listed_read_and_compared(shell: Shell) -> None:
+    at = ("--scope", shell.scope)
+    first = (await shell("create", *at, "--text", "then")).split()[0]
+    name = f"snap:{shell.scope.partition(':')[2]}"
+    sealed = await shell("snapshots", "seal", *at, "--id", name, "--include", first, "--run", f"run:{name[5:]}")
+    assert sealed == f"{name}  up to 1  1 named  run run:{name[5:]}\n"
+    second = (await shell("create", *at, "--text", "now")).split()[0]
+    later = (await shell("snapshots", "seal", *at)).split()[0]
+    assert "up to 2  all" in await shell("snapshots", "list", *at)
+    assert await shell("snapshots", "compare", name, later) == f"+ {second}  version 1\n"
+    assert await shell("snapshots", "compare", later, name) == f"- {second}  version 1\n"
+    assert second not in await shell("query", *at, "--trust", "working", "--snapshot", name)
+    assert first in await shell("read", first, *at, "--snapshot", name, "--json")
+    assert second not in await shell("history", *at, "--snapshot", name)
+    assert "snapshot" in await shell("read", first, *at, "--snapshot", "snap:none", code=1)
+    again = await shell("snapshots", "seal", *at, "--id", name, code=1)
+    assert "sealed and never changes" in again
+    given = ("--run", f"run:clock-{name[5:]}", "--start-at", "2020-01-01T00:00:00Z", "--tick-ms", "5", "--seed", "7")
+    document = json.loads(await shell("snapshots", "seal", *at, *given, "--json"))["snapshot"]
+    assert (document["deterministic_clock"]["tick_ms"], document["deterministic_rng_seed"]) == (5, 7)

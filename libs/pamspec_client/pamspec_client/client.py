@@ -13,6 +13,7 @@ from pamspec_client.errors import InvalidRequest, ObjectNotFound
 from pamspec_client.follow import Follow
 from pamspec_client.models import (
     BatchOutcome,
+    Comparison,
     CursorMoved,
     D,
     Envelope,
@@ -36,6 +37,9 @@ from pamspec_client.models import (
     ScopeAnswer,
     ScopeDocument,
     ScopePage,
+    Sealed,
+    Snapshot,
+    SnapshotPage,
     Subscribed,
     SubscriptionEntry,
     SubscriptionPage,
@@ -61,6 +65,7 @@ _WRITES = frozenset(
         "relate",
         "promote",
         "batch",
+        "seal_snapshot",
         "create_scope",
         "update_scope",
         "register_schema",
@@ -286,6 +291,23 @@ class AsyncClient:
     async def list_schemas(self, **request: Unpack[r.ScopedPageRequest]) -> SchemaPage:
         """One page of a scope's registered schemas, without their documents."""
         return await self._typed(SchemaPage, "list_schemas", request)
+
+    async def seal_snapshot(self, **request: Unpack[r.SealSnapshotRequest]) -> Sealed:
+        """Seal a view of a scope at its present position, for reads, queries and histories with `snapshot_id`."""
+        return await self._typed(Sealed, "seal_snapshot", request)
+
+    async def list_snapshots(self, **request: Unpack[r.ListSnapshotsRequest]) -> SnapshotPage:
+        """One page of a scope's snapshots, or one by its id."""
+        return await self._typed(SnapshotPage, "list_snapshots", request)
+
+    async def get_snapshot(self, snapshot_id: str) -> Snapshot:
+        """One snapshot's descriptor; SnapshotNotFound when there is none."""
+        page = await self.list_snapshots(snapshot_id=snapshot_id)
+        return page.snapshots[0].snapshot
+
+    async def compare_snapshots(self, **request: Unpack[r.CompareSnapshotsRequest]) -> Comparison:
+        """One page of what two snapshots of a scope show differently (PAMSPEC P231)."""
+        return await self._typed(Comparison, "compare_snapshots", request)
 
     async def list_scopes(self, **request: Unpack[r.PageRequest]) -> ScopePage:
         """One page of the scopes that the actor can see."""

@@ -26,6 +26,7 @@ from pamspec_client import (
     RawJson,
     RelationshipConflict,
     ScopeNotFound,
+    SnapshotNotFound,
     SubscriptionClosed,
     VersionConflict,
 )
@@ -333,6 +334,40 @@ async def test_a_session_reads_its_own_writes(product: Product, agent_client: As
             made = await client.create(**claim(scope, number))
             assert made.object_id is not None
             assert (await client.read(scope_id=scope, object_id=made.object_id)).content == number
+
+
+async def test_a_snapshot_is_sealed_read_listed_and_compared(agent_client: AsyncClient, scope: str) -> None:
+    client = agent_client
+    first = await client.create(**claim(scope, 1))
+    assert first.object_id is not None
+    base = (await client.seal_snapshot(scope_id=scope, evaluation_run_id="run:client")).snapshot
+    assert (base.ledger_sequence_high_watermark, base.included_object_ids) == (1, None)
+    moved = await client.update(
+        scope_id=scope,
+        object_id=first.object_id,
+        expected_version_id=first.version_id,
+        canonical_content=2,
+        provenance={"activity": "told"},
+    )
+    second = await client.create(**claim(scope, 3))
+    assert second.object_id is not None
+    other = (await client.seal_snapshot(scope_id=scope, included_object_ids=[first.object_id])).snapshot
+    name = base.snapshot_id
+    read = await client.read(scope_id=scope, snapshot_id=name, object_id=first.object_id)
+    assert read.version_id == first.version_id
+    found = await client.query(scope_id=scope, snapshot_id=name, query={"kind": "structured", "trust": "working"})
+    assert [item.envelope.object_id for item in found.items] == [first.object_id]
+    with pytest.raises(ObjectNotFound):
+        await client.read(scope_id=scope, snapshot_id=name, object_id=second.object_id)
+    with pytest.raises(SnapshotNotFound):
+        await client.get_snapshot("snap:none")
+    assert (await client.get_snapshot(name)).digest == base.digest
+    listed = await client.list_snapshots(scope_id=scope)
+    assert {entry.snapshot.snapshot_id for entry in listed.snapshots} == {name, other.snapshot_id}
+    seen = await client.compare_snapshots(base_snapshot_id=name, other_snapshot_id=other.snapshot_id)
+    (change,) = seen.changed
+    assert (change.object_id, change.versions, change.other.version_id) == (first.object_id, 1, moved.version_id)
+    assert (seen.added, seen.removed, seen.next_cursor) == ([], [], None)
 
 
 async def test_scopes_are_found_again(agent_client: AsyncClient, scope: str) -> None:

@@ -25,6 +25,12 @@ from services.gateway.tests.behind import Door, refusal_of
             {"operation_id": "op:1/2", "scope_id": "scope:a"},
         ),
         ("/v1/scopes?limit=5&cursor=c", "list_scopes", {"pagination": {"limit": 5, "cursor": "c"}}),
+        (
+            "/v1/snapshots?scope_id=scope:a&limit=5",
+            "list_snapshots",
+            {"scope_id": "scope:a", "pagination": {"limit": 5}},
+        ),
+        ("/v1/snapshots/snap:1", "list_snapshots", {"snapshot_id": "snap:1"}),
         ("/v1/subscriptions?scope_id=scope:a", "list_subscriptions", {"scope_id": "scope:a"}),
         ("/v1/subscriptions/sub:1", "list_subscriptions", {"subscription_id": "sub:1"}),
         (
@@ -47,6 +53,7 @@ async def test_get(door: Door, path: str, operation: str, document: dict[str, An
     ("path", "body", "operation", "document"),
     [
         ("/v1/scopes", {"scope_id": "scope:a"}, "create_scope", {"scope_id": "scope:a"}),
+        ("/v1/snapshots", {"scope_id": "scope:a"}, "seal_snapshot", {"scope_id": "scope:a"}),
         ("/v1/subscriptions/sub:1/ack", {"sequence": 3}, "ack", {"subscription_id": "sub:1", "sequence": 3}),
         (
             "/v1/subscriptions/sub:1/reset",

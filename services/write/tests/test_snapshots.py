@@ -261,7 +261,7 @@ async def test_who_may_not_see_an_object_cannot_name_it(shared: Writer) -> None:
     shown = await shared.create()
     forbidden = '@id("hidden") forbid (principal, action, resource) when { resource.object_type == "observation" };'
     await rules(shared, forbidden, shared.scope)
-    said: list[Any] = []
+    said: list[bytes] = []
     for name in (hidden["object_id"], "obj:nowhere"):
         error = await shared.refused(
             "seal_snapshot",

@@ -18,6 +18,7 @@ def add(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--to", type=int, metavar="SEQUENCE", help="only up to this ledger sequence")
     parser.add_argument("--event", action="append", metavar="TYPE", help="only this event type; several times")
     parser.add_argument("--limit", type=int, default=1000, help="entries of a page (default: 1000)")
+    parser.add_argument("--snapshot", metavar="ID", help="as a sealed snapshot shows it")
     add_arguments(parser)
 
 
@@ -27,6 +28,7 @@ def run(arguments: argparse.Namespace) -> int:
     after = arguments.after if arguments.after is not None or arguments.object_id else 0
     request: dict[str, Any] = {
         "scope_id": arguments.scope,
+        "snapshot_id": arguments.snapshot,
         "object_id": arguments.object_id,
         "after_sequence": after,
         "to_sequence": arguments.to,

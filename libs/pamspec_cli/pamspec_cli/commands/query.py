@@ -26,13 +26,19 @@ def add(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--limit", type=int, default=50, help="items of the page (default: 50, at most 1000)")
     parser.add_argument("--cursor", help="the next page of an earlier answer")
     parser.add_argument("--all", action="store_true", help="all pages")
+    parser.add_argument("--snapshot", metavar="ID", help="as a sealed snapshot shows it")
     add_arguments(parser)
 
 
 @reporting
 def run(arguments: argparse.Namespace) -> int:
     """0 when the query was answered, also with nothing."""
-    request = {"scope_id": arguments.scope, "query": expression(arguments), "limit": arguments.limit}
+    request = {
+        "scope_id": arguments.scope,
+        "snapshot_id": arguments.snapshot,
+        "query": expression(arguments),
+        "limit": arguments.limit,
+    }
     cursor = arguments.cursor
     with service(arguments).client() as client:
         while True:

@@ -18,6 +18,7 @@ def add(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--version", metavar="ID", help="a version of it (else the current one)")
     parser.add_argument("--as-of", type=int, metavar="SEQUENCE", help="as it was after this ledger sequence")
     parser.add_argument("--min-sequence", type=int, metavar="SEQUENCE", help="not older than this ledger sequence")
+    parser.add_argument("--snapshot", metavar="ID", help="as a sealed snapshot shows it")
     add_arguments(parser)
 
 
@@ -26,6 +27,7 @@ def run(arguments: argparse.Namespace) -> int:
     """0 when it was found."""
     request: dict[str, Any] = {
         "scope_id": arguments.scope,
+        "snapshot_id": arguments.snapshot,
         "object_id": arguments.object_id,
         "version_id": arguments.version,
         "as_of": {"ledger_sequence": arguments.as_of} if arguments.as_of is not None else None,
