@@ -32,6 +32,7 @@ COMMANDS = (
     "verify",
     "export",
     "import",
+    "checkpoints",
     "bench",
     "conformance",
 )

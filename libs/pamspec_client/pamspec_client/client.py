@@ -47,6 +47,7 @@ from pamspec_client.models import (
 )
 from pamspec_client.nats_channel import NatsLogin
 from pamspec_client.positions import REPLAYED, Positions
+from pamspec_client.proofs import CheckpointAnswer, Proof, VerifiedLedger
 from pamspec_client.transfer import File, Progress, exported, imported
 from pamspec_client.transport import Names, Reply, RetryPolicy, Transport
 from pamspec_client.wire import encode, join, uuid7
@@ -312,6 +313,20 @@ class AsyncClient:
     async def list_scopes(self, **request: Unpack[r.PageRequest]) -> ScopePage:
         """One page of the scopes that the actor can see."""
         return await self._typed(ScopePage, "list_scopes", request)
+
+    async def get_checkpoint(self, **request: Unpack[r.LedgerRequest]) -> CheckpointAnswer:
+        """The newest signed checkpoint of a scope's ledger."""
+        return await self._typed(CheckpointAnswer, "get_checkpoint", request)
+
+    async def prove_ledger(self, **request: Unpack[r.ProofRequest]) -> Proof:
+        """Proofs that an entry, or an earlier checkpoint, is part of the signed ledger; check them with `Proof`."""
+        fields: dict[str, Any] = {**request}
+        fields["from"] = fields.pop("from_size", None)
+        return await self._typed(Proof, "prove_ledger", fields)
+
+    async def verify_ledger(self, **request: Unpack[r.LedgerRequest]) -> VerifiedLedger:
+        """Have the service read a scope's whole ledger and check it."""
+        return await self._typed(VerifiedLedger, "verify_ledger", request)
 
     async def subscribe(self, **request: Unpack[r.SubscribeRequest]) -> Subscribed:
         """Open a durable subscription (PAMSPEC P125); `follow` it."""

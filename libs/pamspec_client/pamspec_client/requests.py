@@ -460,6 +460,21 @@ class CompareSnapshotsRequest(Reading, total=False):
     cursor: str | None
 
 
+class LedgerRequest(Reading, total=False):
+    """The ledger of one scope."""
+
+    scope_id: Required[str]
+
+
+class ProofRequest(Reading, total=False):
+    """What is to be proved: that an entry is in the ledger, that an earlier checkpoint's is its beginning, or both."""
+
+    scope_id: Required[str]
+    sequence: int
+    from_size: int
+    """The size of the earlier checkpoint."""
+
+
 class PageRequest(Reading, total=False):
     """A page of what has no other condition."""
 

@@ -29,7 +29,7 @@ from pamspec_gateway.door import (
     refused,
 )
 
-_INTEGERS = frozenset(("max", "wait_ms", "after_sequence", "ledger_epoch", "min_sequence", "limit"))
+_INTEGERS = frozenset(("max", "wait_ms", "after_sequence", "ledger_epoch", "min_sequence", "limit", "sequence", "from"))
 _IN_PAGINATION = frozenset(("limit", "cursor"))
 _MAX_DIGITS = 19
 

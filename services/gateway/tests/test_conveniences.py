@@ -24,6 +24,12 @@ from services.gateway.tests.behind import Door, refusal_of
             "get_operation",
             {"operation_id": "op:1/2", "scope_id": "scope:a"},
         ),
+        ("/v1/ledger/checkpoint?scope_id=scope:a", "get_checkpoint", {"scope_id": "scope:a"}),
+        (
+            "/v1/ledger/proof?scope_id=scope:a&sequence=7&from=5",
+            "prove_ledger",
+            {"scope_id": "scope:a", "sequence": 7, "from": 5},
+        ),
         ("/v1/scopes?limit=5&cursor=c", "list_scopes", {"pagination": {"limit": 5, "cursor": "c"}}),
         (
             "/v1/snapshots?scope_id=scope:a&limit=5",

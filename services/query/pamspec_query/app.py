@@ -28,6 +28,7 @@ from pamspec_query.handlers.export import Exporting, export
 from pamspec_query.handlers.history import inspect_history
 from pamspec_query.handlers.holds import list_holds
 from pamspec_query.handlers.policies import list_policy_versions
+from pamspec_query.handlers.proofs import get_checkpoint, prove_ledger
 from pamspec_query.handlers.query import query
 from pamspec_query.handlers.read import read
 from pamspec_query.handlers.schemas import get_schema, list_schemas
@@ -101,7 +102,7 @@ class _Query:
 
 
 def build(settings: Settings) -> Service:
-    """The query service: read, query, inspect_history, get_scope, list_scopes, verify_ledger and export.
+    """The query service: read, query, inspect_history, get_scope, list_scopes, verify_ledger, proofs and export.
 
     ValueError without token keys: it could neither verify a principal nor sign a cursor.
     """
@@ -124,6 +125,8 @@ def build(settings: Settings) -> Service:
         "list_schemas": parts.operation("list_schemas", documents.ListSchemas, list_schemas),
         "list_scopes": parts.operation("list_scopes", documents.ListScopes, list_scopes),
         "verify_ledger": parts.operation("verify_ledger", documents.VerifyLedger, verify_ledger),
+        "get_checkpoint": parts.operation("get_checkpoint", documents.GetCheckpoint, get_checkpoint),
+        "prove_ledger": parts.operation("prove_ledger", documents.ProveLedger, prove_ledger),
     }
     door = ExportDoor(parts.begin_export, settings.exports_at_once)
     return Service("query", operations, parts.readiness, parts.start, parts.stop, app=door)

@@ -261,6 +261,17 @@ class VerifyLedger(Scoped, kw_only=True):
     """verify_ledger."""
 
 
+class GetCheckpoint(Scoped, kw_only=True):
+    """get_checkpoint."""
+
+
+class ProveLedger(Scoped, kw_only=True):
+    """prove_ledger."""
+
+    sequence: Sequence | None = None
+    from_: Sequence | None = msgspec.field(name="from", default=None)
+
+
 T = TypeVar("T", bound=Common)
 
 

@@ -15,6 +15,7 @@ import asyncpg
 
 from pamspec_common.errors import InvalidRequest, ScopeNotFound, ServiceUnavailable
 from pamspec_common.postgres import Connection, Pool, connection
+from pamspec_query.anchors import Anchors
 from pamspec_query.connections import lent
 from pamspec_query.floors import Floors
 from pamspec_query.groups import GroupReader
@@ -38,11 +39,13 @@ class Store:
             wait_ms=settings.pool_wait_ms,
             max_bytes=settings.read_group_bytes,
         )
+        self.anchors = Anchors(settings)
         self.floors = Floors(pool, poll_ms=settings.floor_poll_ms, wait_ms=settings.pool_wait_ms)
 
     async def close(self) -> None:
         """Let what is under way end."""
         await self.floors.close()
+        await self.anchors.close()
         await self.groups.close()
 
     @asynccontextmanager

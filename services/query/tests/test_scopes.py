@@ -41,7 +41,7 @@ async def test_scopes_of_the_tenant(seeding: Conn, door: Door) -> None:
 async def test_what_is_not_visible_does_not_exist(seeding: Conn, door: Door) -> None:
     foreign = Scope("workspace:foreign", tenant_id="tenant:other")
     await foreign.flush(seeding)
-    for operation in ("get_scope", "list_scopes", "list_policy_versions", "verify_ledger"):
+    for operation in ("get_scope", "list_scopes", "list_policy_versions", "verify_ledger", "get_checkpoint"):
         answers = [
             await door(operation, scope_id=name, operation_id="op:1")
             for name in ("workspace:foreign", "workspace:none")

@@ -44,6 +44,7 @@ async def test_a_whole_ledger_verifies(seeding: Conn, door: Door) -> None:
         "first_problem": None,
         "problems": [],
         "head_hash": "sha256:" + scope.last_hash.hex(),
+        "anchors": [],
     }
     assert found.headers["Pamspec-As-Of-Sequence"] == "9"
     empty = Scope("workspace:empty")

@@ -79,6 +79,7 @@ async def test_a_life_of_an_object(writer: Writer, door: Door) -> None:
         "first_problem": None,
         "problems": [],
         "head_hash": (await door.ok("verify_ledger", scope_id=SCOPE))["head_hash"],
+        "anchors": [],
     }
 
 

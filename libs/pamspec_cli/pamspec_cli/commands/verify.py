@@ -1,4 +1,4 @@
-"""`pamspec verify`: every scope's ledger, its chain and its content, read from the store itself."""
+"""`pamspec verify`: every scope's ledger, chain and content, read from the store itself, beside its anchors."""
 
 import argparse
 import asyncio
@@ -6,22 +6,26 @@ import json
 import os
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import asyncpg
 
+from pamspec_cli import anchors
 from pamspec_cli.connection import FAILED, OK, Misused, reporting
 from pamspec_cli.data import DataDirectory, chosen
 from pamspec_cli.servers.postgres import SUPERUSER
 from pamspec_cli.servers.process import LOOPBACK
 from pamspec_cli.stack import DATABASE
-from pamspec_common.errors import ScopeNotFound
+from pamspec_common.checkpoints import Checkpoint
 from pamspec_common.postgres import scoped
-from pamspec_common.verification import walk
+from pamspec_common.verification import pages, walk
+from pamspec_common.verification.anchors import Anchor
 from pamspec_common.verification.rules import Chain
 
 SUMMARY = "check every entry of the ledgers: order, chain and content"
 _PAGE = 1000
+_LOST = "the store has no such ledger, though its entries were signed"
 
 TENANTS_SQL = "SELECT tenant_id FROM core.tenant ORDER BY tenant_id"
 SCOPES_SQL = "SELECT scope_key, scope_id FROM core.list_scopes($1, $2, $3)"
@@ -60,29 +64,86 @@ def _line(file: Path) -> str:
 
 async def _verify(arguments: argparse.Namespace) -> int:
     wanted = set(arguments.scope or ())
-    checked: list[Chain] = []
-    async with _connected(database_url(DataDirectory(chosen(arguments.data)))) as connection:
+    data = DataDirectory(chosen(arguments.data))
+    verdict = _Verdict()
+    async with connected(database_url(data)) as connection, anchors.places(data) as places:
         async for tenant_id, scope_id, scope_key in _scopes(connection, arguments.tenant):
             if wanted and scope_id not in wanted:
                 continue
-            checked.append(await check_scope(connection, scope_id, scope_key))
+            check = await check_scope(connection, scope_id, scope_key, places, tenant_id)
+            verdict.add(check, keep=arguments.json)
             if not arguments.json:
-                _show(tenant_id, checked[-1])
-    missing = wanted - {check.trust.scope_id for check in checked}
+                _show(tenant_id, check)
+        if not wanted and not arguments.tenant:
+            verdict.lost = places.unknown(verdict.ledger_ids)
+    missing = wanted - verdict.scope_ids
     if missing:
         raise Misused(f"no such scope: {', '.join(sorted(missing))}")
-    whole = all(not check.problems for check in checked)
-    if arguments.json:
-        print(json.dumps({"ok": whole, "scopes": [check.document() for check in checked]}, indent=2))
-    else:
-        entries = sum(check.trust.last_seq for check in checked)
-        verdict = "all as it was committed" if whole else "NOT as it was committed"
-        print(f"{len(checked)} scopes, {entries} entries: {verdict}")
-    return OK if whole else FAILED
+    print(json.dumps(verdict.document(), indent=2) if arguments.json else "\n".join(verdict.lines()))
+    return OK if verdict.whole else FAILED
+
+
+@dataclass
+class _Verdict:
+    """What all scopes together say."""
+
+    scopes: int = 0
+    entries: int = 0
+    broken: int = 0
+    unanchored: int = 0
+    scope_ids: set[str] = field(default_factory=set)
+    ledger_ids: set[str] = field(default_factory=set)
+    documents: list[dict[str, object]] = field(default_factory=list)
+    lost: list[Checkpoint] = field(default_factory=list)
+    """What was signed of ledgers that the store does not have."""
+
+    @property
+    def whole(self) -> bool:
+        """Whether nothing is wrong."""
+        return not self.broken and not self.lost
+
+    def add(self, check: Chain, *, keep: bool) -> None:
+        """Count a scope; its document is kept for the JSON form only."""
+        self.scopes += 1
+        self.entries += check.trust.last_seq
+        self.broken += bool(check.problems)
+        self.unanchored += check.trust.last_seq > 0 and all(anchor.status != "ok" for anchor in check.anchors)
+        self.scope_ids.add(check.trust.scope_id)
+        self.ledger_ids.add(check.trust.ledger_id.hex())
+        if keep:
+            self.documents.append(check.document())
+
+    def document(self) -> dict[str, object]:
+        """The verdict as JSON."""
+        lost = [
+            {
+                "scope_id": checkpoint.scope_id,
+                "ledger_id": checkpoint.ledger_id,
+                "size": checkpoint.size,
+                "made_at": checkpoint.made_at,
+                "kind": "ledger_missing",
+                "detail": _LOST,
+            }
+            for checkpoint in self.lost
+        ]
+        return {"ok": self.whole, "scopes": self.documents, "missing_ledgers": lost}
+
+    def lines(self) -> list[str]:
+        """The verdict for people."""
+        found = [
+            f"BROKEN {item.scope_id}, entry {item.size}: ledger_missing: {_LOST} ({item.ledger_id}, signed at"
+            f" {item.made_at})"
+            for item in self.lost
+        ]
+        if self.unanchored:
+            found.append(f"{self.unanchored} scopes have no anchor that could be compared: their end is not proved")
+        verdict = "all as it was committed" if self.whole else "NOT as it was committed"
+        return [*found, f"{self.scopes} scopes, {self.entries} entries: {verdict}"]
 
 
 @asynccontextmanager
-async def _connected(dsn: str) -> AsyncIterator["asyncpg.Connection[asyncpg.Record]"]:
+async def connected(dsn: str) -> AsyncIterator["asyncpg.Connection[asyncpg.Record]"]:
+    """A connection to the store; Misused when it does not answer."""
     try:
         connection = await asyncpg.connect(dsn)
     except (OSError, asyncpg.PostgresError) as error:
@@ -105,18 +166,31 @@ async def _scopes(
             after = rows[-1]["scope_id"]
 
 
-async def check_scope(connection: "asyncpg.Connection[asyncpg.Record]", scope_id: str, scope_key: int) -> Chain:
+async def check_scope(
+    connection: "asyncpg.Connection[asyncpg.Record]",
+    scope_id: str,
+    scope_key: int,
+    places: "anchors.Places | None" = None,
+    tenant_id: str = "",
+) -> Chain:
     """The whole check of one scope, up to its head of now; no snapshot is held, so that it hinders no upkeep."""
     async with scoped(connection, [scope_key]):
-        try:
-            return await walk.verify(connection, scope_key)
-        except ScopeNotFound:
-            raise Misused(f"{scope_id} is not visible to this login: use the one of an administrator") from None
+        trust = await pages.trust(connection, scope_key)
+        if trust is None:
+            raise Misused(f"{scope_id} is not visible to this login: use the one of an administrator")
+        held = [] if places is None else await places.read(tenant_id, scope_id, trust.ledger_id)
+        return await walk.verify(connection, scope_key, held)
 
 
 def _show(tenant_id: str, check: Chain) -> None:
     mark = "ok    " if not check.problems else "BROKEN"
     scope_id = check.trust.scope_id
-    print(f"{mark} {tenant_id}  {scope_id}  {check.trust.last_seq} entries, {check.versions} versions")
+    places = ", ".join(f"{anchor.place} {_anchor(anchor)}" for anchor in check.anchors)
+    shown = f"; anchors: {places}" if places else ""
+    print(f"{mark} {tenant_id}  {scope_id}  {check.trust.last_seq} entries, {check.versions} versions{shown}")
     for problem in check.problems:
         print(f"       {scope_id}, entry {problem.sequence}: {problem.kind}: {problem.detail}")
+
+
+def _anchor(anchor: Anchor) -> str:
+    return f"{anchor.size} ok" if anchor.status == "ok" else anchor.status.replace("_", " ")

@@ -6,7 +6,7 @@ The connection must see the scope: its keys are set, or it is an administrator's
 from __future__ import annotations
 
 from pamspec_common.postgres import Connection
-from pamspec_common.verification.rules import ErasedVersion, Row, Stray, Tally, Trust
+from pamspec_common.verification.rows import ErasedVersion, Row, Stray, Tally, Trust
 
 HEAD_SQL = """
 SELECT s.scope_id, s.ledger_id, h.ledger_epoch, h.last_seq, h.last_hash

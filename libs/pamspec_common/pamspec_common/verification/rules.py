@@ -14,12 +14,16 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any, NamedTuple
+from typing import Any
 
 import msgspec
 
+from pamspec_common.checkpoints import hash_text
 from pamspec_common.ledger import Keyed, entry_hash, genesis, version_digest
 from pamspec_common.merkle import Frontier, leaf_hashes
+from pamspec_common.verification.anchors import Anchor, foreign
+from pamspec_common.verification.rows import ErasedVersion, Problem, Row, Stray, Tally, Trust
+from pamspec_common.verification.stored import Event, Metadata, decode_event, decode_metadata
 
 MAX_PROBLEMS = 100
 HEAD_SEQ = 9223372036854775807
@@ -28,132 +32,13 @@ COMPANIONS = frozenset({"tool_invoked", "tool_completed", "working_memory_promot
 """Events that name a version which another entry brought."""
 
 
-@dataclass(frozen=True, slots=True)
-class Trust:
-    """What is taken as given: the scope, the root of its chain, and the head that the scope claims."""
-
-    scope_id: str
-    ledger_id: bytes
-    ledger_epoch: int
-    last_seq: int
-    last_hash: bytes
-
-
-class Row(NamedTuple):
-    """An entry, the version made by it and what readers take for its state; what is missing is None."""
-
-    sequence: int
-    event_id: str
-    event_type: str
-    subject_id: str | None
-    recorded_at: datetime
-    event: bytes
-    entry_hash: bytes
-    object_id: str | None
-    version_seq: int | None
-    version_id: str | None
-    metadata: bytes | None
-    salt: bytes | None
-    content: bytes | None
-    private: bytes | None
-    to_seq: int | None
-    """Where the version stopped being the head, as readers take it."""
-    same: bool | None
-    """Whether the ids of the version and of its state agree."""
-    object_type: str | None
-    lifecycle_state: str | None
-    availability_state: str | None
-    retention_state: str | None
-    validation_state: str | None
-    is_next: bool | None
-    """Whether what stands at `to_seq` is the next version of the same object; None where nothing stands."""
-
-
-class Tally(NamedTuple):
-    """How many versions and states there are."""
-
-    versions: int
-    states: int
-
-
-class Stray(NamedTuple):
-    """A version without an entry, or a state without a version."""
-
-    sequence: int
-    is_version: bool
-    version_id: str
-
-
-class ErasedVersion(NamedTuple):
-    """A version whose erasable part is gone; an event must say so."""
-
-    sequence: int
-    object_id: str
-    version_seq: int
-    version_id: str
-
-
-@dataclass(frozen=True, slots=True)
-class Problem:
-    """Something that does not hold; it carries no content."""
-
-    sequence: int
-    kind: str
-    detail: str
-    version_id: str | None = None
-
-    def document(self) -> dict[str, Any]:
-        """The problem as it is answered."""
-        found: dict[str, Any] = {"sequence": self.sequence, "kind": self.kind, "detail": self.detail}
-        if self.version_id is not None:
-            found["version_id"] = self.version_id
-        return found
-
-
-class _Range(msgspec.Struct):
-    from_sequence: int
-    to_sequence: int
-
-
-class _Payload(msgspec.Struct):
-    version_digest: str | None = None
-    erased: list[_Range] = []
-
-
-class _Event(msgspec.Struct):
-    payload: _Payload
-    recorded_at: datetime
-    event_id: str = ""
-    event_type: str = ""
-    scope_id: str = ""
-    sequence: int = 0
-    object_id: str | None = None
-    relationship_id: str | None = None
-    version_id: str | None = None
-
-
-class _Metadata(msgspec.Struct):
-    version_id: str = ""
-    sequence: int = 0
-    object_type: str | None = None
-    relationship_type: str | None = None
-    lifecycle_state: str | None = None
-    availability_state: str | None = None
-    retention_state: str | None = None
-    validation_state: str | None = None
-    content_digest: str | None = None
-    private_digest: str | None = None
-
-
-_event = msgspec.json.Decoder(_Event).decode
-_metadata = msgspec.json.Decoder(_Metadata).decode
-
-
 @dataclass(slots=True)
 class Chain:
     """The state of a verification: feed it rows in order, then call `finish`."""
 
     trust: Trust
+    anchors: Sequence[Anchor] = ()
+    """What was signed of the ledger and kept outside the store, read before `trust` was."""
     entries: int = 0
     """Entries in order so far, or up to the first problem."""
     versions: int = 0
@@ -172,9 +57,18 @@ class Chain:
     _replaced: int = 0
     _versions_seen: int = 0
     _states_seen: int = 0
+    _known: int = 0
+    _marks: dict[int, list[Anchor]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        self._hash = self.head_hash = genesis(self.trust.ledger_id)
+        trust = self.trust
+        self._hash = self.head_hash = genesis(trust.ledger_id)
+        for anchor, detail in foreign(self.anchors, trust.scope_id, trust.ledger_id, trust.ledger_epoch):
+            self.found(anchor.size, f"anchor_{anchor.status}", detail)
+        self._known = len(self.problems)
+        for anchor in self.anchors:
+            if anchor.status == "not_reached":
+                self._marks.setdefault(anchor.size, []).append(anchor)
 
     @property
     def full(self) -> bool:
@@ -192,7 +86,8 @@ class Chain:
             "erased_versions": self.erased_versions,
             "first_problem": problems[0] if problems else None,
             "problems": problems,
-            "head_hash": "sha256:" + self.head_hash.hex(),
+            "head_hash": hash_text(self.head_hash),
+            "anchors": [anchor.document() for anchor in self.anchors],
         }
 
     def take_erased(self) -> list[ErasedVersion]:
@@ -216,8 +111,12 @@ class Chain:
                 self.found(row.sequence, "chain_broken", detail)
             self._hash = row.entry_hash
             hashes.append(row.entry_hash)
+            if row.sequence in self._marks:
+                self.tree.extend(leaf_hashes(hashes))
+                hashes.clear()
+                self._compare(row.sequence)
             self._check_entry(row)
-            if not self.problems:
+            if len(self.problems) == self._known:
                 self.entries, self.head_hash = row.sequence, row.entry_hash
             elif self.full:
                 break
@@ -233,6 +132,10 @@ class Chain:
             self.found(self._at + 1, "entry_missing", "The ledger ends before the scope's head.")
         elif self._hash != trust.last_hash:
             self.found(trust.last_seq, "head_differs", "The head has another hash than the last entry.")
+        for size, anchors in self._marks.items():
+            if size > self._at:
+                for anchor in anchors:
+                    self.found(size, "anchor_beyond", anchor.beyond(self._at))
         if not self.problems and self._followers != self._replaced:
             self.found(trust.last_seq, "state_differs", "A version is replaced and counts as the head.")
         return tally == (self._versions_seen, self._states_seen)
@@ -248,11 +151,19 @@ class Chain:
                     stray.sequence, "state_differs", "A state stands here that no version has.", stray.version_id
                 )
 
+    def _compare(self, size: int) -> None:
+        """The tree has grown to the size of some anchors."""
+        root = self.tree.root()
+        for anchor in self._marks[size]:
+            different = anchor.compare(self._hash, root)
+            if different is not None:
+                self.found(size, "anchor_differs", different)
+
     def _check_entry(self, row: Row) -> None:
         self._versions_seen += row.metadata is not None
         self._states_seen += row.to_seq is not None
         try:
-            event = _event(row.event)
+            event = decode_event(row.event)
         except msgspec.DecodeError:
             self.found(row.sequence, "entry_differs", "The entry's bytes are no event.")
             return
@@ -269,7 +180,7 @@ class Chain:
         elif row.to_seq is not None:
             self.found(row.sequence, "state_differs", "A state stands here that no version has.")
 
-    def _check_version(self, row: Row, event: _Event, stored: bytes) -> None:
+    def _check_version(self, row: Row, event: Event, stored: bytes) -> None:
         digest = event.payload.version_digest
         if digest is None or event.version_id != row.version_id or event.event_type in COMPANIONS:
             self.found(row.sequence, "version_foreign", "The entry here tells of no such version.", row.version_id)
@@ -277,7 +188,7 @@ class Chain:
         if version_digest(stored) != digest:
             self.found(row.sequence, "metadata_differs", "The version's metadata has another digest.", row.version_id)
             return
-        metadata = _metadata(stored)
+        metadata = decode_metadata(stored)
         if metadata.version_id != row.version_id or metadata.sequence != row.version_seq:
             self.found(row.sequence, "metadata_differs", "The version's columns and metadata differ.", row.version_id)
             return
@@ -285,7 +196,7 @@ class Chain:
         self._check_parts(row, metadata)
         self._check_state(row, metadata)
 
-    def _check_parts(self, row: Row, metadata: _Metadata) -> None:
+    def _check_parts(self, row: Row, metadata: Metadata) -> None:
         missing = False
         keyed = None if row.salt is None else Keyed(row.salt)
         for name, value, digest in (
@@ -305,7 +216,7 @@ class Chain:
                 self.found(row.sequence, "half_erased", "The version is erased in part only.", row.version_id)
             self.erased.append(ErasedVersion(row.sequence, row.object_id, row.version_seq, row.version_id))
 
-    def _check_state(self, row: Row, metadata: _Metadata) -> None:
+    def _check_state(self, row: Row, metadata: Metadata) -> None:
         """What readers take for the version's state and for the time that it was the head."""
         to_seq, named = row.to_seq, metadata.object_type or metadata.relationship_type
         if to_seq is None or not row.same or to_seq <= row.sequence:
@@ -332,7 +243,7 @@ class Chain:
             self.found(row.sequence, "state_differs", detail, row.version_id)
 
 
-def _entry_differs(row: Row, event: _Event, scope_id: str) -> str | None:
+def _entry_differs(row: Row, event: Event, scope_id: str) -> str | None:
     """The first column that says something else than the entry's bytes."""
     if event.scope_id != scope_id:
         return "scope_id"
@@ -346,47 +257,3 @@ def _entry_differs(row: Row, event: _Event, scope_id: str) -> str | None:
         return "recorded_at"
     subject = event.object_id or event.relationship_id
     return "subject_id" if subject is not None and subject != row.subject_id else None
-
-
-Erasures = Iterable[tuple[str, int, bytes]]
-"""(subject, sequence, event) of redaction and deletion events; what they say is trusted as far as the chain is."""
-_Ranges = dict[str, list[tuple[int, int, int]]]
-
-
-def unexplained(versions: Iterable[ErasedVersion], erasures: Erasures) -> list[Problem]:
-    """The versions whose missing part no later redaction or deletion event names."""
-    ranges = _erased_ranges(erasures)
-    detail = "A part is missing that no later event has erased."
-    return [
-        Problem(version.sequence, "content_missing", detail, version.version_id)
-        for version in versions
-        if _explained(version, ranges) is None
-    ]
-
-
-def explained_at(versions: Iterable[ErasedVersion], erasures: Erasures) -> int:
-    """The lowest position up to which a ledger explains every missing part that it ever explains; 0 for none."""
-    ranges = _erased_ranges(erasures)
-    return max((_explained(version, ranges) or 0 for version in versions), default=0)
-
-
-def _erased_ranges(erasures: Erasures) -> _Ranges:
-    ranges: _Ranges = {}
-    for subject, sequence, stored in erasures:
-        try:
-            event = _event(stored)
-        except msgspec.DecodeError:
-            continue
-        for erased in event.payload.erased:
-            ranges.setdefault(subject, []).append((sequence, erased.from_sequence, erased.to_sequence))
-    return ranges
-
-
-def _explained(version: ErasedVersion, ranges: _Ranges) -> int | None:
-    """The first later event that erased a version, by its sequence."""
-    found = (
-        sequence
-        for sequence, first, last in ranges.get(version.object_id, ())
-        if sequence > version.sequence and first <= version.version_seq <= last
-    )
-    return min(found, default=None)

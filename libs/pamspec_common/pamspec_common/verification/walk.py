@@ -7,26 +7,30 @@ next. The head that counts is the one of the start; what is committed meanwhile 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 
 from pamspec_common.errors import ScopeNotFound
 from pamspec_common.postgres import Connection
 from pamspec_common.verification import pages
-from pamspec_common.verification.rules import MAX_PROBLEMS, Chain, Tally, unexplained
+from pamspec_common.verification.anchors import Anchor
+from pamspec_common.verification.erasures import unexplained
+from pamspec_common.verification.rows import Tally
+from pamspec_common.verification.rules import MAX_PROBLEMS, Chain
 
 PAGE_ROWS = 500
 PAGE_BYTES = 8 * 1024 * 1024
 TALLY_ROWS = 100_000
 
 
-async def verify(conn: Connection, scope_key: int) -> Chain:
-    """The whole check of one scope, finished; `conn` sees the scope.
+async def verify(conn: Connection, scope_key: int, anchors: Sequence[Anchor] = ()) -> Chain:
+    """The whole check of one scope, finished; `conn` sees the scope, and the anchors were read before.
 
     ScopeNotFound when it does not. A connection that shows each statement its own moment will do.
     """
     trust = await pages.trust(conn, scope_key)
     if trust is None:
         raise ScopeNotFound
-    chain = Chain(trust)
+    chain = Chain(trust, anchors)
     await _walk(conn, scope_key, chain)
     if not chain.full and not chain.finish(await _tally(conn, scope_key, trust.last_seq)):
         chain.strays(await pages.strays(conn, scope_key, trust.last_seq, MAX_PROBLEMS))

@@ -31,8 +31,9 @@ from pamspec_common.transfer import (
     manifest_line,
     raw_or_unset,
 )
+from pamspec_common.verification.erasures import explained_at
 from pamspec_common.verification.pages import erasures
-from pamspec_common.verification.rules import ErasedVersion, explained_at
+from pamspec_common.verification.rows import ErasedVersion
 from pamspec_query.documents import Export
 from pamspec_query.handlers.context import Context, refuse_grant
 from pamspec_query.handlers.export_rules import rule_lines
