@@ -167,6 +167,29 @@ async def test_a_tree_means_what_the_model_says(world: tuple[Door, Known], tree:
     assert names(await asked(door, tree, "trusted", 20)) == trusted[:20]
 
 
+def leaves(content: Any, pointer: str = "") -> list[tuple[str, Any]]:
+    """The pointers to all texts, numbers, truth values and nulls, with what stands there."""
+    if isinstance(content, dict):
+        members = [(name.replace("~", "~0").replace("/", "~1"), below) for name, below in content.items()]
+    elif isinstance(content, list):
+        members = [(str(index), below) for index, below in enumerate(content)]
+    else:
+        return [(pointer, content)]
+    return [leaf for name, below in members for leaf in leaves(below, f"{pointer}/{name}")]
+
+
+async def test_every_leaf_finds_its_object(world: tuple[Door, Known]) -> None:
+    """By equality through objects and arrays, alone and with another leaf of the same content."""
+    door, known = world
+    for object_id, _, content in known[FILLERS:]:
+        found = leaves(content)
+        for pointer, value in found:
+            tree = {"and": [eq(f"content:{pointer}", value), eq(f"content:{found[0][0]}", found[0][1])]}
+            expected = [other for other, fields, said in known if holds(tree, fields, said)]
+            assert object_id in expected
+            assert names(await asked(door, tree, "all", 1000)) == expected, tree
+
+
 async def asked(door: Door, tree: dict[str, Any], trust: str, limit: int) -> Any:
     """The answer, without the check of its contract, which takes longer than the answer."""
     query = {"kind": "structured", "trust": trust, "where": tree}
