@@ -18,6 +18,7 @@ from pamspec_common.postgres import KEYED_PLANS
 from pamspec_write.queries.prefetch import PREFETCH_SQL, VERSIONS_SQL
 from pamspec_write.queries.relationships import ENDS_SQL
 from pamspec_write.queries.restored import RESTORED_SQL
+from pamspec_write.queries.snapshots import MEMBERS_SQL
 from services.write.tests.writer import AGENT, PROVENANCE, Document, Writer, claim, edge
 
 TARGETS = 1000
@@ -121,3 +122,13 @@ async def test_heads_and_records_are_found_by_index(
     ]
     _, rows = await explained(database, key, PREFETCH_SQL, arguments)
     assert rows <= 16
+
+
+async def test_the_members_of_a_snapshot_are_found_one_by_one(
+    writer: Writer, database: Database, hub: Document, statistics: None
+) -> None:
+    key = await writer.scope_key()
+    names = [target["object_id"] for target in hub["targets"]]
+    indexes, rows = await explained(database, key, MEMBERS_SQL, [[key] * TARGETS, names])
+    assert indexes == {"version_seq_unique", "version_span_pkey"}
+    assert rows == 2 * TARGETS

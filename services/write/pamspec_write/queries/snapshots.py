@@ -31,9 +31,10 @@ SELECT k.scope_key, k.id, h.object_type, h.created_by AS creator, h.lifecycle_st
        h.retention_state, h.validation_state
 FROM unnest($1::bigint[], $2::text[]) AS k (scope_key, id)
 CROSS JOIN LATERAL (
-  SELECT * FROM core.version_span h
-  WHERE h.object_id = k.id AND h.scope_key = k.scope_key AND h.to_seq = 9223372036854775807
-    AND h.kind IN ('o', 'r') LIMIT 1) h
+  SELECT * FROM core.version v WHERE v.object_id = k.id AND v.scope_key = k.scope_key AND v.kind IN ('o', 'r')
+  ORDER BY v.version_seq DESC LIMIT 1) v
+CROSS JOIN LATERAL (
+  SELECT * FROM core.version_span h WHERE h.scope_key = v.scope_key AND h.from_seq = v.ledger_seq LIMIT 1) h
 """
 
 INSERT_SNAPSHOTS_SQL = """
