@@ -16,6 +16,7 @@ from pamspec_common.postgres import KEYED_PLANS, Pool, close_pool, connection, c
 from pamspec_common.principal import TokenVerifier
 from pamspec_common.service import Background, Part, Service
 from pamspec_write.handlers.access import access_of
+from pamspec_write.handlers.administration import Administration
 from pamspec_write.handlers.holds import HoldJob
 from pamspec_write.handlers.importing import Asked, Chunks, Imports
 from pamspec_write.handlers.lanes import Lanes
@@ -58,7 +59,8 @@ class _App:
         for object_type in CONTENT_TYPES:
             standard_schema(object_type)
         verifier = TokenVerifier(settings.token_key_bytes())
-        self._operations = Writes(verifier, access, scopes, lanes, lookup, outbox).operations()
+        administration = Administration(pool, settings, access, authorizer)
+        self._operations = Writes(verifier, access, scopes, lanes, lookup, outbox, administration).operations()
         self._imports = Imports(pool, settings, outbox, self._wake)
         self.background.spawn("outbox", lambda: outbox.watch(self.background))
         self.background.spawn("bus", self._connect)

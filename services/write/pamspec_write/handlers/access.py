@@ -36,10 +36,10 @@ class Access(NamedTuple):
         """
         rights = await self.rights(principal, actor, scope)
         try:
-            check_operation(operation, rights)
+            check_operation(operation, rights, in_scope=scope is not None)
         except (AccessDenied, ScopeNotFound):
             rights = await self.rights_now(principal, actor, scope)
-            check_operation(operation, rights)
+            check_operation(operation, rights, in_scope=scope is not None)
         return rights
 
 

@@ -19,6 +19,7 @@ from pamspec_write.documents import REQUESTS
 from pamspec_write.documents.decoding import decode
 from pamspec_write.documents.scopes import CreateScope
 from pamspec_write.handlers.access import Access
+from pamspec_write.handlers.administration import KINDS, Administration, administer
 from pamspec_write.handlers.admission.batches import admit_batch
 from pamspec_write.handlers.admission.commands import actor_of, admit, parse
 from pamspec_write.handlers.lanes import Lanes
@@ -28,7 +29,7 @@ from pamspec_write.handlers.scopes import Scopes
 
 COMMANDS = tuple(REQUESTS)
 CONFLICT = b'"version_conflict"'
-OPERATIONS = (*COMMANDS, "batch", "create_scope", "get_operation")
+OPERATIONS = (*COMMANDS, *KINDS, "batch", "create_scope", "get_operation")
 
 _LARGE_BYTES = 64 * 1024
 _LARGE_AT_ONCE = 2
@@ -79,10 +80,17 @@ class Writes:
     """The handlers, over their collaborators."""
 
     def __init__(
-        self, verifier: TokenVerifier, access: Access, scopes: Scopes, lanes: Lanes, lookup: Lookup, outbox: OutboxBound
+        self,
+        verifier: TokenVerifier,
+        access: Access,
+        scopes: Scopes,
+        lanes: Lanes,
+        lookup: Lookup,
+        outbox: OutboxBound,
+        administration: Administration,
     ) -> None:
         self._verifier, self._scopes, self._lanes = verifier, scopes, lanes
-        self._access = access
+        self._access, self._administration = access, administration
         self._lookup, self._outbox = lookup, outbox
         self._large = asyncio.Semaphore(_LARGE_AT_ONCE)
 
@@ -91,6 +99,7 @@ class Writes:
         commands = {name: self._handler(self._command) for name in COMMANDS}
         return {
             **commands,
+            **{name: self._handler(self._administer) for name in KINDS},
             "batch": self._handler(self._batch),
             "create_scope": self._handler(self._create_scope),
             "get_operation": self._handler(self._get_operation),
@@ -136,6 +145,9 @@ class Writes:
 
     async def _get_operation(self, call: Call, document: dict[str, Any], principal: Principal) -> Awaitable[Answer]:
         return self._lookup.get_operation(document, call.body, principal)
+
+    async def _administer(self, call: Call, document: dict[str, Any], principal: Principal) -> Awaitable[Answer]:
+        return administer(self._administration, call.operation, document, call.body, principal)
 
     def _check_outbox(self, call: Call) -> None:
         if self._outbox.full:

@@ -22,13 +22,16 @@ _ACTIONS: dict[str, tuple[str, ...]] = {
         "delete",
         "redact",
     ),
+    "list_role_bindings": ("administer", "audit"),
+    "get_access_rules": ("administer", "audit"),
+    "explain_access": ("administer", "audit"),
+    "list_administration": ("administer", "audit"),
     "place_hold": ("hold",),
     "release_hold": ("hold",),
     "batch": ("read", "query", "create", "administer", "audit"),
     "get_operation": ("read", "query", "create", "administer", "audit"),
 }
 """The actions that an operation may turn out to be; another is the one of its name, else a matter of administration."""
-_IN_TENANT = frozenset({"create_scope"})
 
 
 def memory_of(object_type: str, states: Mapping[str, str], creator: str) -> dict[str, str]:
@@ -60,12 +63,12 @@ def permit(rights: Rights | None, action: str, memory: Mapping[str, str]) -> Non
         raise denied(action, decision.rule(memory))
 
 
-def check_operation(operation: str, rights: Rights | None) -> None:
+def check_operation(operation: str, rights: Rights | None, *, in_scope: bool = True) -> None:
     """Raise unless the actor may do this to some memory of the scope: ScopeNotFound for a scope that it can't see."""
     actions = _ACTIONS.get(operation) or ((operation,) if operation in ACTIONS else ("administer",))
     if rights is None or operation == "record_event" or any(not rights.decision(action).never for action in actions):
         return
-    if operation not in _IN_TENANT and not rights.sees_scope:
+    if in_scope and not rights.sees_scope:
         raise ScopeNotFound
     raise denied(operation, None)
 

@@ -13,6 +13,7 @@ from pamspec_common.errors import InvalidObject, InvalidRequest, ObjectNotFound,
 from pamspec_common.policy import acting_actor, authorize
 from pamspec_common.principal import RIGHT_SERVICE, Principal
 from pamspec_write.documents import REQUESTS, Request
+from pamspec_write.documents.administration import Administrative
 from pamspec_write.documents.decoding import check_members, decode
 from pamspec_write.documents.parts import Common, Provenance
 from pamspec_write.documents.relationships import Relate
@@ -144,7 +145,9 @@ def repeatable(operation: str, document: dict[str, Any]) -> bytes:
     return operation.encode() + b"\x00" + strict_json.canonical(kept)
 
 
-def actor_of(principal: Principal, request: Common, document: dict[str, Any]) -> tuple[Actor, str | None]:
+def actor_of(
+    principal: Principal, request: Common | Administrative, document: dict[str, Any]
+) -> tuple[Actor, str | None]:
     """The actor of an operation, and the principal's own id when it acts for somebody else (S9)."""
     asserted = None if request.actor is msgspec.UNSET else decode(Actor, request.actor, InvalidRequest, "actor")
     _, authenticated_as = acting_actor(principal, None if asserted is None else document["actor"])

@@ -1,0 +1,61 @@
+"""Requests about rights: roles of actors, and the rules of a scope or of a whole tenant."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+import msgspec
+
+from pamspec_common.authorization.policies import MAX_TEXT
+from pamspec_common.documents import CommonFields, Pagination
+from pamspec_common.ids import Id
+from pamspec_write.documents.parts import MaybeRaw, NonEmpty
+
+Role = Literal["reader", "contributor", "editor", "reviewer", "curator", "auditor", "admin", "platform"]
+
+
+class Administrative(CommonFields, kw_only=True):
+    """The fields that administration may carry; without a scope it is about the tenant."""
+
+    scope_id: Id | None = None
+    actor: MaybeRaw = msgspec.UNSET
+
+
+class BindRole(Administrative, kw_only=True):
+    actor_id: Id
+    role: Role
+    policy_basis: NonEmpty
+
+
+class UnbindRole(Administrative, kw_only=True):
+    actor_id: Id
+    role: Role
+    policy_basis: NonEmpty
+
+
+class ListRoleBindings(Administrative, kw_only=True):
+    actor_id: Id | None = None
+    pagination: Pagination | None = None
+
+
+class SetAccessRules(Administrative, kw_only=True):
+    rules: Annotated[str, msgspec.Meta(max_length=MAX_TEXT)]
+    expected_rules_version: Annotated[int, msgspec.Meta(ge=0)]
+    policy_basis: NonEmpty
+    dry_run: bool = False
+
+
+class GetAccessRules(Administrative, kw_only=True):
+    rules_version: Annotated[int, msgspec.Meta(ge=1)] | None = None
+
+
+class ExplainAccess(Administrative, kw_only=True):
+    scope_id: Id
+    actor_id: Id
+    action: str
+    actor_kind: str = "agent"
+    memory: dict[str, str] | None = None
+
+
+class ListAdministration(Administrative, kw_only=True):
+    pagination: Pagination | None = None

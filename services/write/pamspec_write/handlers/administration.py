@@ -1,0 +1,278 @@
+"""Administration of rights: who holds which role, and the rules of a scope or a tenant.
+
+Invariant: a change, the raised epoch and the record of who made it are one transaction; rules are refused that could
+not apply, that tell too many cases apart together with those they stand beside, or that would lock out their author.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import Any
+
+from pamspec_common import ids
+from pamspec_common.authorization.decisions import decide
+from pamspec_common.authorization.policies import Policies, PolicyRefused, combined, default_text, parse
+from pamspec_common.authorization.rights import Authorizer
+from pamspec_common.authorization.vocabulary import ACTIONS, ATTRIBUTES
+from pamspec_common.calls import Answer
+from pamspec_common.documents import Actor
+from pamspec_common.errors import InvalidRequest, ObjectNotFound, VersionConflict
+from pamspec_common.instants import wire
+from pamspec_common.postgres import Connection, Pool, connection, scoped
+from pamspec_common.principal import Principal
+from pamspec_common.strict_json import dumps
+from pamspec_write.documents import administration as requests
+from pamspec_write.documents.decoding import decode
+from pamspec_write.handlers.access import Access, asker_of
+from pamspec_write.handlers.admission.commands import actor_of
+from pamspec_write.model.facts import ScopeRef
+from pamspec_write.queries import administration as queries
+from pamspec_write.queries.administration import Place
+from pamspec_write.settings import Settings
+
+_PAGE = 50
+_LAST = 2**63 - 1
+
+KINDS: Mapping[str, type[requests.Administrative]] = {
+    "bind_role": requests.BindRole,
+    "unbind_role": requests.UnbindRole,
+    "list_role_bindings": requests.ListRoleBindings,
+    "set_access_rules": requests.SetAccessRules,
+    "get_access_rules": requests.GetAccessRules,
+    "explain_access": requests.ExplainAccess,
+    "list_administration": requests.ListAdministration,
+}
+"""The operations of administration, each with its request."""
+
+
+@dataclass(frozen=True)
+class _Asked:
+    """An administrative call of somebody who may make it."""
+
+    operation: str
+    operation_id: str
+    principal: Principal
+    actor: Actor
+    authenticated_as: str | None
+    scope: ScopeRef | None
+
+    @property
+    def place(self) -> Place:
+        """Where the change holds."""
+        return Place(self.principal.tenant_id, 0 if self.scope is None else self.scope.scope_key)
+
+    def answer(self, **body: Any) -> Answer:
+        """The answer with the id of the operation."""
+        return Answer(200, dumps({"operation_id": self.operation_id, **body}))
+
+
+class Administration:
+    """The handlers of administration."""
+
+    def __init__(self, pool: Pool, settings: Settings, access: Access, authorizer: Authorizer) -> None:
+        self._pool, self._settings, self._access, self._authorizer = pool, settings, access, authorizer
+
+    async def call(self, operation: str, document: dict[str, Any], body: bytes, principal: Principal) -> Answer:
+        """The answer of an administrative operation; AccessDenied or ScopeNotFound for others than administrators."""
+        request = decode(KINDS[operation], body)
+        actor, authenticated_as = actor_of(principal, request, document)
+        scope = None if request.scope_id is None else await self._access.resolve(principal, request.scope_id)
+        await self._access.permitted(operation, principal, actor, scope)
+        operation_id = request.operation_id or ids.mint("op")
+        asked = _Asked(operation, operation_id, principal, actor, authenticated_as, scope)
+        async with self._transaction(asked.place) as conn:
+            match request:
+                case requests.BindRole() | requests.UnbindRole():
+                    return await _change_role(conn, asked, request)
+                case requests.ListRoleBindings():
+                    return await _list_bindings(conn, asked, request)
+                case requests.SetAccessRules():
+                    return await self._set_rules(conn, asked, request)
+                case requests.GetAccessRules():
+                    return await _get_rules(conn, asked, request)
+                case requests.ListAdministration():
+                    return await _list_administration(conn, asked, request)
+        assert isinstance(request, requests.ExplainAccess)
+        return await self._explain(asked, request)
+
+    @asynccontextmanager
+    async def _transaction(self, place: Place) -> AsyncIterator[Connection]:
+        keys = [place.scope_key] if place.scope_key else []
+        async with connection(self._pool, self._settings.pool_wait_ms) as conn, scoped(conn, keys):
+            yield conn
+
+    async def _set_rules(self, conn: Connection, asked: _Asked, request: requests.SetAccessRules) -> Answer:
+        """Another version of the rules, after the expected one; with dry_run only checked."""
+        await queries.raise_epoch(conn, asked.place)
+        current = await queries.access_rules(conn, asked.place)
+        if current.version != request.expected_rules_version:
+            raise VersionConflict(
+                "The rules are those of another version; read them again, then decide.",
+                details={
+                    "current_rules_version": current.version,
+                    "expected_rules_version": request.expected_rules_version,
+                },
+            )
+        policies = _accepted(request.rules, await queries.neighbours(conn, asked.place), asked.scope is not None)
+        rights = await self._access.rights(asked.principal, asked.actor, asked.scope)
+        if decide(policies, rights.subject, "administer", int(time.time())).never:
+            raise InvalidRequest(
+                "Under these rules you could not administer any more; leave yourself that right.",
+                details={"field": "rules", "reason": "lock_out"},
+            )
+        if request.dry_run:
+            raise _DryRun(asked.answer(dry_run=True, rules_version=current.version))
+        version = current.version + 1
+        await conn.execute(
+            queries.INSERT_RULES_SQL, *asked.place, version, request.rules, request.policy_basis, asked.actor.actor_id
+        )
+        await _record(conn, asked, request.policy_basis, None, str(version))
+        return asked.answer(dry_run=False, rules_version=version)
+
+    async def _explain(self, asked: _Asked, request: requests.ExplainAccess) -> Answer:
+        """What the rules in force say of an actor, an action and a memory with these attributes."""
+        if request.action not in ACTIONS:
+            raise InvalidRequest("action is no action of rules.", details={"field": "action", "actions": list(ACTIONS)})
+        asker = asker_of(
+            Principal(asked.principal.tenant_id, request.actor_id, request.actor_kind),
+            Actor(request.actor_id, request.actor_kind),
+        )
+        rights = await self._authorizer.rights(asker, asked.place.scope_key, again=True)
+        decision = rights.decision(request.action)
+        memory = _memory(request)
+        allowed = decision.allows(memory) if memory is not None else not decision.never
+        body: dict[str, Any] = {"allowed": allowed, "always": decision.always, "roles": sorted(rights.subject.roles)}
+        rule = None if memory is None or allowed else decision.rule(memory)
+        if rule is not None:
+            body["policy_rule_id"] = rule
+        return asked.answer(**body)
+
+
+class _DryRun(Exception):
+    """Ends the transaction of a dry run without its changes."""
+
+    def __init__(self, answer: Answer) -> None:
+        super().__init__()
+        self.answer = answer
+
+
+async def administer(
+    administration: Administration, operation: str, document: dict[str, Any], body: bytes, principal: Principal
+) -> Answer:
+    """The answer of an administrative operation; a dry run leaves nothing behind."""
+    try:
+        return await administration.call(operation, document, body, principal)
+    except _DryRun as dry:
+        return dry.answer
+
+
+def _accepted(text: str, beside: list[str], in_scope: bool) -> Policies:
+    """What holds in the place under these rules; InvalidRequest naming each rule that cannot apply.
+
+    Beside a scope's rules stand those of its tenant; those of a tenant hold beside the rules of each of its scopes.
+    """
+    try:
+        own, roles = parse(text), parse(default_text())
+        together = [combined([roles, own, parse(other)]) for other in beside]
+        return together[0] if in_scope and together else combined([roles, own])
+    except PolicyRefused as refused:
+        problems = [{"rule": rule, "problem": problem} for rule, problem in refused.problems[:20]]
+        raise InvalidRequest(
+            "The rules cannot apply; details.problems says which and why.",
+            details={"field": "rules", "problems": problems},
+        ) from None
+
+
+def _memory(request: requests.ExplainAccess) -> dict[str, str] | None:
+    if request.memory is None:
+        return None
+    unknown = sorted(request.memory.keys() ^ ATTRIBUTES.keys())
+    if unknown:
+        raise InvalidRequest(
+            f"memory names exactly {', '.join(ATTRIBUTES)}.", details={"field": "memory", "members": unknown}
+        )
+    return request.memory
+
+
+async def _change_role(conn: Connection, asked: _Asked, request: requests.BindRole | requests.UnbindRole) -> Answer:
+    """Bind or unbind; what is so already stays as it is and is no change."""
+    await queries.raise_epoch(conn, asked.place)
+    binds = isinstance(request, requests.BindRole)
+    if binds:
+        done = await conn.execute(queries.BIND_SQL, *asked.place, request.actor_id, request.role, asked.actor.actor_id)
+    else:
+        done = await conn.execute(queries.UNBIND_SQL, *asked.place, request.actor_id, request.role)
+    changed = done.endswith(" 1")
+    if changed:
+        await _record(conn, asked, request.policy_basis, request.actor_id, request.role)
+    return asked.answer(actor_id=request.actor_id, role=request.role, bound=binds, changed=changed)
+
+
+async def _list_bindings(conn: Connection, asked: _Asked, request: requests.ListRoleBindings) -> Answer:
+    limit, cursor = _page(request.pagination)
+    after = tuple(cursor.split(" ", 1)) if cursor else ("", "")
+    if len(after) != 2:
+        raise InvalidRequest("The cursor belongs to another operation; start again without a cursor.")
+    rows = await conn.fetch(queries.BINDINGS_SQL, *asked.place, request.actor_id, *after, limit + 1)
+    found = [
+        {
+            "actor_id": row["actor_id"],
+            "role": row["role"],
+            "bound_by": row["bound_by"],
+            "bound_at": wire(row["bound_at"]),
+        }
+        for row in rows[:limit]
+    ]
+    more = f"{found[-1]['actor_id']} {found[-1]['role']}" if len(rows) > limit else None
+    return asked.answer(role_bindings=found, next_cursor=more)
+
+
+async def _get_rules(conn: Connection, asked: _Asked, request: requests.GetAccessRules) -> Answer:
+    rules = await queries.access_rules(conn, asked.place, request.rules_version)
+    if rules.record is None:
+        if request.rules_version is not None:
+            raise ObjectNotFound("There is no such version of the rules.", details={"field": "rules_version"})
+        return asked.answer(rules_version=0, rules="")
+    return asked.answer(
+        rules_version=rules.version,
+        rules=rules.text,
+        policy_basis=rules.record["policy_basis"],
+        changed_by=rules.record["actor_id"],
+        changed_at=wire(rules.record["changed_at"]),
+    )
+
+
+async def _list_administration(conn: Connection, asked: _Asked, request: requests.ListAdministration) -> Answer:
+    limit, cursor = _page(request.pagination)
+    if cursor is not None and not cursor.isdigit():
+        raise InvalidRequest("The cursor belongs to another operation; start again without a cursor.")
+    before = _LAST if cursor is None else min(int(cursor), _LAST)
+    rows = await conn.fetch(queries.ADMINISTRATION_SQL, *asked.place, before, limit + 1)
+    names = ("operation", "operation_id", "actor_id", "authenticated_as", "policy_basis", "subject", "detail")
+    found = [
+        {"done_at": wire(row["done_at"]), **{name: row[name] for name in names if row[name] is not None}}
+        for row in rows[:limit]
+    ]
+    more = str(rows[limit - 1]["id"]) if len(rows) > limit else None
+    return asked.answer(entries=found, next_cursor=more)
+
+
+def _page(pagination: Any) -> tuple[int, str | None]:
+    return (_PAGE, None) if pagination is None else (pagination.limit, pagination.cursor)
+
+
+async def _record(conn: Connection, asked: _Asked, basis: str, subject: str | None, detail: str) -> None:
+    await conn.execute(
+        queries.RECORD_SQL,
+        *asked.place,
+        asked.operation,
+        asked.operation_id,
+        asked.actor.actor_id,
+        asked.authenticated_as,
+        basis,
+        subject,
+        detail,
+    )
