@@ -16,6 +16,8 @@ COMMANDS = (
     "demo",
     "keys",
     "scopes",
+    "roles",
+    "rules",
     "holds",
     "schemas",
     "snapshots",

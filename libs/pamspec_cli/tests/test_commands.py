@@ -305,3 +305,23 @@ async def test_snapshots_are_sealed_listed_read_and_compared(shell: Shell) -> No
     given = ("--run", f"run:clock-{name[5:]}", "--start-at", "2020-01-01T00:00:00Z", "--tick-ms", "5", "--seed", "7")
     document = json.loads(await shell("snapshots", "seal", *at, *given, "--json"))["snapshot"]
     assert (document["deterministic_clock"]["tick_ms"], document["deterministic_rng_seed"]) == (5, 7)
+
+
+async def test_roles_and_rules(shell: Shell, tmp_path: Path) -> None:
+    scope = ["--scope", shell.scope]
+    assert "name and for a reason" in await shell("roles", *scope, "--give", "reader", code=2)
+    given = await shell("roles", *scope, "--give", "contributor", "--actor", "agent:planner", "--basis", "ticket 1")
+    assert given == "agent:planner  holds contributor\n"
+    assert "agent:planner  contributor" in await shell("roles", *scope)
+    taken = ["roles", *scope, "--take", "contributor", "--actor", "agent:planner", "--basis", "ticket 2"]
+    assert "does not hold" in await shell(*taken)
+    assert "so it was before" in await shell(*taken)
+    assert await shell("rules", *scope) == "no rules beside those of the roles\n"
+    rules = tmp_path / "rules.cedar"
+    rules.write_text('@id("a") forbid (principal, action, resource) when { resource.object_type like "x*" };')
+    assert "cannot apply" in await shell("rules", *scope, "--set", str(rules), "--basis", "x", code=1)
+    rules.write_text('@id("a") forbid (principal, action == Action::"delete", resource);')
+    assert "can apply" in await shell("rules", *scope, "--set", str(rules), "--check", "--basis", "x")
+    assert "version 1 is in force" in await shell("rules", *scope, "--set", str(rules), "--basis", "x")
+    assert "version 1" in await shell("rules", *scope)
+    assert "cannot be read" in await shell("rules", *scope, "--set", str(tmp_path / "none"), "--basis", "x", code=2)
