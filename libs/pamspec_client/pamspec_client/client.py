@@ -15,7 +15,6 @@ from pamspec_client.models import (
     BatchOutcome,
     Comparison,
     CursorMoved,
-    D,
     Envelope,
     HistoryPage,
     HoldPage,
@@ -45,6 +44,7 @@ from pamspec_client.models import (
     SubscriptionPage,
     Unsubscribed,
 )
+from pamspec_client.models.document import D
 from pamspec_client.nats_channel import NatsLogin
 from pamspec_client.positions import REPLAYED, Positions
 from pamspec_client.proofs import CheckpointAnswer, Proof, VerifiedLedger
