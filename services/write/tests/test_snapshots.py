@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
+from pathlib import Path
 from typing import Any
 
 import asyncpg
@@ -273,3 +275,55 @@ async def test_who_may_not_see_an_object_cannot_name_it(shared: Writer) -> None:
     request = {"scope_id": shared.scope, "included_object_ids": [shown["object_id"]]}
     await shared.ok("seal_snapshot", request, by=holder("curator"))
     assert (await shared.refused("seal_snapshot", request, by=holder("editor")))["code"] == "access_denied"
+
+
+OWN_VECTORS: Document = {
+    "vectors-valid/evaluation-snapshot": {
+        "snapshot_id": "snap:eval:own",
+        "included_object_ids": ["mem:claim:1", "mem:claim:2"],
+        "deterministic_clock": CLOCK,
+        "deterministic_rng_seed": 3,
+        "evaluation_run_id": "eval:own",
+    },
+    "vectors-invalid/evaluation-snapshot-unsealed": {
+        "expected_failure": "invalid_object",
+        "instance": {"snapshot_id": "snap:own-open", "sealed": False},
+    },
+    "vectors-invalid/evaluation-snapshot-membership-mutated": {
+        "expected_failure": "invalid_state_transition",
+        "instance": {"snapshot_id": "snap:own-mutated", "included_object_ids": ["mem:claim:1", "mem:claim:3"]},
+    },
+}
+
+
+def vector(name: str) -> Document:
+    """A document of the draft where PAMSPEC_SPEC names their folder, else one of our own that says the same."""
+    folder = os.environ.get("PAMSPEC_SPEC")
+    found: Document = OWN_VECTORS[name] if folder is None else orjson.loads(Path(folder, f"{name}.json").read_bytes())
+    return found
+
+
+def asked_for(descriptor: Document) -> Document:
+    """The part of a descriptor that its maker chooses, but for spaces, which nobody can register yet."""
+    members = ("snapshot_id", "included_object_ids", "deterministic_clock", "deterministic_rng_seed")
+    return {name: descriptor[name] for name in (*members, "evaluation_run_id", "sealed") if name in descriptor}
+
+
+async def test_the_drafts_documents_about_snapshots(shared: Writer) -> None:
+    given = vector("vectors-valid/evaluation-snapshot")
+    changed = vector("vectors-invalid/evaluation-snapshot-membership-mutated")
+    names = {*given["included_object_ids"], *changed["instance"]["included_object_ids"]}
+    for name in names:
+        await shared.create(object_id=name)
+    found = await seal(shared, **asked_for(given))
+    for name, value in asked_for(given).items():
+        if name == "included_object_ids":
+            assert found[name] == sorted(value)
+        elif name != "deterministic_clock":
+            assert found[name] == value
+    assert found["deterministic_clock"].keys() == given["deterministic_clock"].keys()
+    frozen = changed["instance"]
+    await seal(shared, **{**asked_for(frozen), "included_object_ids": frozen["included_object_ids"][:-1]})
+    assert (await refusal(shared, **asked_for(frozen)))[0] == changed["expected_failure"]
+    unsealed = vector("vectors-invalid/evaluation-snapshot-unsealed")
+    assert (await refusal(shared, **asked_for(unsealed["instance"])))[0] == unsealed["expected_failure"]

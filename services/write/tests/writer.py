@@ -313,6 +313,8 @@ def check_answer(operation: str, answer: Answer) -> None:
         return
     error = next(contracts.answer_validator(operation).iter_errors(document), None)
     assert error is None, f"{operation}: {error}"
+    if "snapshot" in document:
+        _check_draft("evaluation-snapshot", document["snapshot"])
     for envelope in _envelopes(document):
         schema = "relationship" if "relationship_id" in envelope else "memory-object"
         contracts.check(schema, envelope)
