@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from pamspec_common import strict_json
+from pamspec_common.authorization.rights import Authorizer
 from pamspec_common.calls import Answer, Call, Handler, refusal
 from pamspec_common.documents import own_operation_id
 from pamspec_common.errors import PamspecError, ServiceUnavailable
@@ -53,10 +54,12 @@ class _Query:
     cursors: Cursors
     pool: Pool | None = None
     store: Store | None = field(default=None, repr=False)
+    authorizer: Authorizer | None = field(default=None, repr=False)
 
     async def start(self) -> None:
         self.pool = await create_pool(self.settings, "query")
         self.store = Store(self.pool, self.settings)
+        self.authorizer = Authorizer(self.store.rights)
 
     async def stop(self) -> None:
         if self.store is not None:
@@ -96,9 +99,9 @@ class _Query:
         request = decode(kind, document)
         asserted = None if request.actor is None else msgspec.structs.asdict(request.actor)
         actor, _ = acting_actor(principal, asserted)
-        if self.store is None:
+        if self.store is None or self.authorizer is None:
             raise ServiceUnavailable("The service is starting; try again.")
-        return Context(self.store, self.cursors, principal, actor["actor_id"], name, document), request
+        return Context(self.store, self.cursors, self.authorizer, principal, actor, name, document), request
 
 
 def build(settings: Settings) -> Service:

@@ -7,12 +7,16 @@ is never answered from an older state.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable, Callable
 
 from pamspec_common.errors import PamspecError, ScopeNotFound
 from pamspec_common.postgres import Pool, scoped
 from pamspec_query.connections import lent
 from pamspec_query.model.positions import Head, check_epoch, stale
 from pamspec_query.queries.heads import scope_heads
+
+Permit = Callable[[Head], Awaitable[object]]
+"""Raises when the caller may not know where a scope stands."""
 
 
 class Floors:
@@ -24,12 +28,13 @@ class Floors:
         self._watch: asyncio.Task[None] | None = None
         self._changed = asyncio.Event()
 
-    async def reach(self, scope_key: int, min_sequence: int, wait_ms: int, epoch: int | None) -> Head:
-        """The scope's head, at or beyond the floor.
+    async def reach(self, scope_key: int, min_sequence: int, wait_ms: int, epoch: int | None, permit: Permit) -> Head:
+        """The scope's head, at or beyond the floor; nothing is told of it to whom `permit` refuses.
 
         ServiceUnavailable (`stale_session`) when it is below after `wait_ms`; at least one look is taken.
         """
         head = await self._look(scope_key)
+        await permit(head)
         check_epoch(head, epoch)
         if head.last_seq >= min_sequence:
             return head

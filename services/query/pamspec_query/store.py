@@ -13,6 +13,8 @@ from contextlib import asynccontextmanager
 
 import asyncpg
 
+from pamspec_common.authorization.loading import load_rights
+from pamspec_common.authorization.rights import Stored
 from pamspec_common.errors import InvalidRequest, ScopeNotFound, ServiceUnavailable
 from pamspec_common.postgres import Connection, Pool, connection
 from pamspec_query.anchors import Anchors
@@ -53,6 +55,11 @@ class Store:
         """A connection without any scope in sight, for look-ups by tenant."""
         async with self._place(), lent(self._pool, self.settings.pool_wait_ms) as conn:
             yield conn
+
+    async def rights(self, tenant_id: str, scope_key: int, actors: Sequence[str]) -> Stored:
+        """What is stored now of some actors' rights in a scope; it waits for no place among the queries."""
+        async with lent(self._pool, self.settings.pool_wait_ms) as conn:
+            return await load_rights(conn, tenant_id, scope_key, actors)
 
     async def scope_key(self, tenant_id: str, scope_id: str) -> int:
         """The key of a tenant's scope, which never changes; ScopeNotFound when there is none."""

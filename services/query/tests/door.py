@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -32,11 +32,9 @@ class Door:
         self.service, self.principal = service, principal
         self._signer = TokenSigner("k1", KEY)
 
-    def as_(self, actor_id: str, *rights: str, tenant_id: str = TENANT) -> Door:
+    def as_(self, actor_id: str, *rights: str, tenant_id: str = TENANT, roles: Sequence[str] = ("admin",)) -> Door:
         """The same service for another principal."""
-        return Door(
-            self.service, Principal(tenant_id, actor_id, "agent", frozenset(rights), roles=frozenset({"admin"}))
-        )
+        return Door(self.service, Principal(tenant_id, actor_id, "agent", frozenset(rights), roles=frozenset(roles)))
 
     async def raw(self, operation: str, body: bytes) -> Answer:
         """The answer to a body as it stands."""

@@ -15,6 +15,7 @@ import pytest
 from pamspec_cli.servers.databases import Database
 from pamspec_common.calls import Answer
 from pamspec_common.errors import ServiceUnavailable
+from pamspec_common.instants import wire
 from pamspec_common.postgres import create_pool
 from pamspec_query.groups import GroupReader
 from pamspec_query.queries import heads
@@ -139,12 +140,13 @@ async def test_slow_queries_leave_room_for_reads(seeding: Conn, database: Databa
     scope = Scope("workspace:a")
     scope.put("obj:x", 1)
     await scope.flush(seeding)
-    query: dict[str, Any] = {"scope_id": "workspace:a", "query": {"kind": "structured"}}
+    past = {"kind": "structured", "as_of": {"recorded_at": wire(scope.now)}}
+    query: dict[str, Any] = {"scope_id": "workspace:a", "query": past}
     async with limited(
         database, door.principal, pool_size=5, pool_wait_ms=200, query_timeout_ms=10_000, lock_timeout_ms=8_000
     ) as small:
         assert await small.ok("read", scope_id="workspace:a", object_id="obj:x")
-        async with locked(database, "version_span"):
+        async with locked(database, "ledger"):
             slow = [asyncio.create_task(small("query", **query)) for _ in range(50)]
             await until_blocked(seeding, 2)
             started = time.monotonic()

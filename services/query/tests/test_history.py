@@ -143,16 +143,18 @@ async def test_restricted_entries_reach_their_party_only(seeding: Conn, door: Do
         answer = await by("inspect_history", scope_id=SCOPE, **(subject or {"after_sequence": 0}))
         return sequences(orjson.loads(answer.body)) if answer.status == 200 else []
 
-    assert await seen(door) == [1, 3, 6]
+    party = door.as_("agent:reader", roles=["reader"])
+    assert await seen(party) == [1, 3, 6]
     assert await seen(door.as_("agent:auditor", "audit")) == [1, 2, 3, 4, 5, 6]
     assert await seen(door.as_("agent:admin", "admin")) == [1, 2, 3, 4, 5, 6]
-    assert await seen(door.as_("agent:delegate")) == [1, 5, 6]
-    assert await seen(door.as_("agent:stranger")) == [1, 6]
-    assert await seen(door, object_id="obj:a") == [1, 6]
-    assert await seen(door.as_("agent:delegate"), delegation_id="dlg:1") == [5]
-    assert await seen(door.as_("agent:stranger"), delegation_id="dlg:1") == []
+    assert await seen(door.as_("agent:auditor", roles=["auditor"])) == [1, 2, 3, 4, 5, 6]
+    assert await seen(door.as_("agent:delegate", roles=["reader"])) == [1, 5, 6]
+    assert await seen(door.as_("agent:stranger", roles=["reader"])) == [1, 6]
+    assert await seen(party, object_id="obj:a") == [1, 6]
+    assert await seen(door.as_("agent:delegate", roles=["reader"]), delegation_id="dlg:1") == [5]
+    assert await seen(door.as_("agent:stranger", roles=["reader"]), delegation_id="dlg:1") == []
     only = {"after_sequence": 0, "event_classes": ["access_denied"]}
-    assert await seen(door, **only) == []
+    assert await seen(party, **only) == []
     assert await seen(door.as_("agent:auditor", "audit"), **only) == [4]
 
 

@@ -88,7 +88,7 @@ async def world(template_database: TemplateDatabase) -> AsyncIterator[tuple[Door
     await conn.close()
     service = build(service_settings(Database(name, dsn, databases.role_dsns(dsn, template_database.passwords))))
     await service.start()
-    yield Door(service, Principal(TENANT, "agent:reader", "agent")), known
+    yield Door(service, Principal(TENANT, "agent:reader", "agent", roles=frozenset({"reader"}))), known
     await service.stop()
     await databases.drop_database(template_database.server_dsn, name)
 

@@ -6,6 +6,7 @@ import asyncio
 import logging
 from datetime import timedelta
 
+from pamspec_common.authorization.rights import Authorizer
 from pamspec_common.calls import Operations
 from pamspec_common.errors import PamspecError
 from pamspec_common.peers import Peer, RemotePeer, closing, peer_session
@@ -25,7 +26,7 @@ from pamspec_subscription.lifecycle import Lifecycle
 from pamspec_subscription.link import BusLink
 from pamspec_subscription.model import Subscription
 from pamspec_subscription.registry import Registry
-from pamspec_subscription.rights import Decide, decide
+from pamspec_subscription.rights import Access
 from pamspec_subscription.settings import Settings
 from pamspec_subscription.store import Store
 
@@ -35,26 +36,27 @@ _log = logging.getLogger(__name__)
 
 
 class _App:
-    def __init__(self, settings: Settings, write: Peer, may: Decide) -> None:
+    def __init__(self, settings: Settings, write: Peer) -> None:
         self._settings = settings
         keys = settings.token_key_bytes()
         kid = next(iter(keys))
         verifier = TokenVerifier(keys)
         self._store = Store(settings)
+        access = Access(Authorizer(self._store.rights))
         self._fanout = Fanout(self._store, settings.follow_linger_s)
         self._registry = Registry(self._store, settings.channel_limit)
-        self._lifecycle = Lifecycle(self._store, write, TokenSigner(kid, keys[kid]))
+        self._lifecycle = Lifecycle(self._store, write, TokenSigner(kid, keys[kid]), access)
         around = Surroundings(
             self._store, self._fanout, settings.channel_stall_s, self._revoke, self._registry.compare_soon
         )
-        opener = Opener(around, self._registry, verifier, may, settings.channel_buffer)
+        opener = Opener(around, self._registry, verifier, access, settings.channel_buffer)
         self._link = BusLink(settings, self._fanout)
         self._deliverer = NatsDeliverer(self._store, opener, self._link, settings.lease_s, settings.nats_window)
         self._background = Background()
         self._heads_at = 0.0
         self.service = Service(
             "subscription",
-            self._operations(verifier, may),
+            self._operations(verifier, access),
             self._readiness,
             self._start,
             self._stop,
@@ -62,11 +64,11 @@ class _App:
             on_drain=self._drain,
         )
 
-    def _operations(self, verifier: TokenVerifier, may: Decide) -> Operations:
+    def _operations(self, verifier: TokenVerifier, access: Access) -> Operations:
         store, registry, lifecycle = self._store, self._registry, self._lifecycle
-        opening = Subscribing(store, lifecycle, registry, may, self._settings.keepalive_ms, self._deliverer.look)
-        cursor = Acknowledging(store, registry, may)
-        polling = Polling(store, self._fanout, registry, lifecycle, may)
+        opening = Subscribing(store, lifecycle, registry, access, self._settings.keepalive_ms, self._deliverer.look)
+        cursor = Acknowledging(store, registry, access)
+        polling = Polling(store, self._fanout, registry, lifecycle, access)
         return {
             "subscribe": handler(verifier, Subscribe, opening.subscribe),
             "unsubscribe": handler(verifier, OnSubscription, opening.unsubscribe),
@@ -138,9 +140,9 @@ class _App:
         ]
 
 
-def build(settings: Settings, write: Peer, *, may: Decide = decide) -> Service:
-    """The subscription service; nothing runs before its `start`. `may` decides on rights, by the shared policy."""
-    return _App(settings, write, may).service
+def build(settings: Settings, write: Peer) -> Service:
+    """The subscription service; nothing runs before its `start`."""
+    return _App(settings, write).service
 
 
 def build_remote(settings: Settings) -> Service:

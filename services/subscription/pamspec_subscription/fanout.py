@@ -29,6 +29,8 @@ _log = logging.getLogger(__name__)
 
 _EARLY_LIMIT = 2000
 _FILL_ROWS = 1000
+EPOCHS_FRESH_S = 0.25
+"""How old the knowledge of authorization epochs may be when an event goes out, in seconds."""
 _GRACE_S = 0.1
 """How long the bus may be behind the ledger before what it owes is read from the ledger."""
 
@@ -86,6 +88,8 @@ class FollowedScope:
         self.last = 0
         self.epoch = 0
         self.epochs = (0, 0)
+        self.confirmed, self.confirmed_at = 0, -1e9
+        self.confirming: asyncio.Task[None] | None = None
         self.groups: dict[Matcher, set[Subscriber]] = {}
         self.early: dict[int, Entry] = {}
         self.before_start: list[tuple[int, Entry]] = []
@@ -263,6 +267,29 @@ class Fanout:
         self._note_lag(max((to - scope.last for scope, to in late), default=0))
         for scope, to in late:
             self._fill_later(scope, to)
+
+    async def confirm(self, scope: FollowedScope, sequence: int) -> None:
+        """Know the epochs as they were after an entry was written; one look serves all who wait for it together.
+
+        PamspecError while the store is away.
+        """
+        now = asyncio.get_running_loop().time()
+        for _ in range(2):
+            if scope.confirmed >= sequence and now - scope.confirmed_at < EPOCHS_FRESH_S:
+                return
+            if scope.confirming is None or scope.confirming.done():
+                scope.confirming = asyncio.create_task(self._confirm(scope))
+            await asyncio.shield(scope.confirming)
+
+    async def _confirm(self, scope: FollowedScope) -> None:
+        to, at = scope.last, asyncio.get_running_loop().time()
+        head = (await self._store.heads([(scope.scope_key, scope.tenant_id)])).get(scope.scope_key)
+        if head is None:
+            return
+        if scope.epochs != head.epochs:
+            scope.epochs = head.epochs
+            _wake_all(scope)
+        scope.confirmed, scope.confirmed_at = max(scope.confirmed, to), at
 
     def _note_lag(self, lag: int) -> None:
         self.lag = lag

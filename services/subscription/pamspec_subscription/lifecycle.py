@@ -19,9 +19,10 @@ from pamspec_common.peers import Peer
 from pamspec_common.postgres import Connection, scoped
 from pamspec_common.principal import TokenSigner, service_principal
 from pamspec_common.strict_json import dumps
-from pamspec_subscription.matching import Matcher, viewer_of
+from pamspec_subscription.matching import Matcher
 from pamspec_subscription.model import SCAN_ROWS, Subscription
 from pamspec_subscription.queries import cursors, ledger, subscriptions
+from pamspec_subscription.rights import Access
 from pamspec_subscription.store import Store, read_page
 
 _log = logging.getLogger(__name__)
@@ -33,8 +34,8 @@ _SCAN_STEPS = 100
 class Lifecycle:
     """Makes subscriptions open and closed."""
 
-    def __init__(self, store: Store, write: Peer, signer: TokenSigner) -> None:
-        self._store, self._write, self._signer = store, write, signer
+    def __init__(self, store: Store, write: Peer, signer: TokenSigner, access: Access) -> None:
+        self._store, self._write, self._signer, self._access = store, write, signer, access
 
     async def finish_opening(self, opening: Subscription) -> Subscription:
         """Write subscription_opened and make the row open; the refusal of the write service otherwise.
@@ -93,12 +94,17 @@ class Lifecycle:
 
     async def _is_behind(self, candidate: Subscription, age: timedelta) -> bool:
         """Whether the oldest matching event beyond the cursor is old enough; the cursor passes what is excluded."""
-        matcher = Matcher(candidate.filter, viewer_of(candidate.principal, candidate.actor))
+        permitted = await self._access.viewer(
+            candidate.principal, candidate.actor, candidate.scope_key, candidate.head.epochs
+        )
+        matcher = Matcher(candidate.filter, permitted.viewer)
         after = candidate.cursor
         async with self._store.for_channels() as conn:
             for _ in range(_SCAN_STEPS):
                 page = await read_page(conn, candidate.scope_key, after, candidate.head, SCAN_ROWS, matcher)
-                waiting = (entry for entry in page.entries if matcher.matches(entry))
+                waiting = [entry for entry in page.entries if matcher.matches(entry)]
+                async with scoped(conn, [candidate.scope_key]):
+                    waiting = await ledger.in_sight(conn, candidate.scope_key, waiting, permitted)
                 oldest = next(
                     (entry.sequence for entry in waiting if entry.sequence not in candidate.acked_ahead), None
                 )

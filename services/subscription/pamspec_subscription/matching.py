@@ -40,9 +40,9 @@ class Viewer:
         return any(payload.get(name) in self.actor_ids for name in _PAYLOAD_PARTIES)
 
 
-def viewer_of(principal: Principal, actor: Mapping[str, Any]) -> Viewer:
-    """The viewer that a subscription's owner is."""
-    everything = principal.has(RIGHT_ADMIN) or principal.has(RIGHT_AUDIT)
+def viewer_of(principal: Principal, actor: Mapping[str, Any], *, everything: bool = False) -> Viewer:
+    """The viewer that a subscription's owner is; `everything` where its roles make it an auditor or administrator."""
+    everything = everything or principal.has(RIGHT_ADMIN) or principal.has(RIGHT_AUDIT)
     return Viewer(everything, frozenset({principal.actor_id, str(actor["actor_id"])}))
 
 

@@ -11,12 +11,15 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
+from pamspec_common.authorization.loading import load_rights
+from pamspec_common.authorization.rights import Stored
 from pamspec_common.errors import ServiceUnavailable
 from pamspec_common.postgres import KEYED_PLANS, Connection, Pool, close_pool, connection, create_pool, scoped
 from pamspec_subscription.entries import Entry
 from pamspec_subscription.matching import Matcher
 from pamspec_subscription.model import SCAN_ROWS, Head
 from pamspec_subscription.queries import ledger
+from pamspec_subscription.rights import Permitted
 from pamspec_subscription.settings import Settings
 
 _KEPT_FOR_OPERATIONS = 2
@@ -75,6 +78,18 @@ class Store:
         """The heads of many scopes in one query."""
         async with self.for_channels() as conn:
             return await ledger.heads(conn, scopes)
+
+    async def rights(self, tenant_id: str, scope_key: int, actors: Sequence[str]) -> Stored:
+        """What is stored now of some actors' rights in a scope."""
+        async with self.session() as conn:
+            return await load_rights(conn, tenant_id, scope_key, actors)
+
+    async def in_sight(self, scope_key: int, entries: Sequence[Entry], permitted: Permitted) -> list[Entry]:
+        """Those of some entries that may be received."""
+        if permitted.sight.everything:
+            return [entry for entry in entries if permitted.viewer.sees(entry)]
+        async with self.for_channels() as conn, scoped(conn, [scope_key]):
+            return await ledger.in_sight(conn, scope_key, entries, permitted)
 
     async def envelopes(self, scope_key: int, version_ids: Sequence[str]) -> dict[str, bytes]:
         """The envelopes of versions by id."""

@@ -18,9 +18,14 @@ def own(found: Subscription | None, principal: Principal) -> Subscription:
 
 def managed(found: Subscription | None, principal: Principal) -> Subscription:
     """The subscription, for its owner and for administrators of the tenant; ObjectNotFound else."""
-    if found is None or not (found.principal.actor_id == principal.actor_id or principal.has(RIGHT_ADMIN)):
+    if found is None or not (found.principal.actor_id == principal.actor_id or administers(principal)):
         raise ObjectNotFound(_UNKNOWN)
     return _opened(found)
+
+
+def administers(principal: Principal) -> bool:
+    """Whether its credential makes it an administrator of the whole tenant."""
+    return principal.has(RIGHT_ADMIN) or "admin" in principal.roles
 
 
 def _opened(found: Subscription) -> Subscription:

@@ -9,12 +9,11 @@ import orjson
 import pytest
 
 from pamspec_common.calls import refusal
-from pamspec_common.errors import AccessDenied, ServiceUnavailable
+from pamspec_common.errors import ServiceUnavailable
 from pamspec_common.peers import LocalPeer
-from pamspec_common.principal import Principal
 from pamspec_common.service import Service
 from services.subscription.tests.test_opening import FailingPeer
-from services.subscription.tests.world import ADMIN, World, call, ok, refused, sequences, sse, subscribed, until
+from services.subscription.tests.world import ADMIN, GUEST, World, call, ok, refused, sequences, sse, subscribed, until
 
 
 async def test_unsubscribe_ends_delivery_and_is_answered_again(world: World, service: Service) -> None:
@@ -162,37 +161,16 @@ async def test_prolonged_silence_closes_only_what_waits_for_an_acknowledgement(w
     assert page["closed"]["reason"] == "unacknowledged"
 
 
-class Policy:
-    """A policy whose answer follows what the test says, by the scope's authorization epoch."""
-
-    def __init__(self) -> None:
-        self.revoked_from: int | None = None
-        self.asked = 0
-
-    def may(self, principal: Principal, action: str, tenant_id: str, epoch: int) -> None:
-        self.asked += 1
-        if self.revoked_from is not None and epoch >= self.revoked_from:
-            raise AccessDenied
-
-
-async def _revoke(world: World, scope: str, policy: Policy) -> None:
-    policy.revoked_from = 2
-    await world.admin.execute(
-        "UPDATE core.scope_head SET epoch_authz = 2 WHERE scope_key = $1", await world.scope_key(scope)
-    )
-
-
 async def test_a_revoked_subscriber_does_not_get_its_backlog(world: World) -> None:
     """P133: the right is decided again when the epoch has moved, before anything more is delivered."""
-    policy = Policy()
-    service = await world.service(may=policy.may)
+    service = await world.service()
     for channel in ("poll", "sse"):
         scope = await world.scope()
-        policy.revoked_from = None
-        name = await subscribed(service, scope, channel=channel)
+        await world.bind("reader", scope)
+        name = await subscribed(service, scope, GUEST, channel=channel)
         await world.create(scope, 5)
-        await _revoke(world, scope, policy)
-        page = await ok(service, "poll", {"subscription_id": name})
+        await world.unbind(scope)
+        page = await ok(service, "poll", {"subscription_id": name}, GUEST)
         assert page["events"] == []
         assert page["closed"] == {"reason": "authorization_revoked", "last_delivered_sequence": 1}
         event = (await world.events(scope))[-1]
@@ -200,21 +178,19 @@ async def test_a_revoked_subscriber_does_not_get_its_backlog(world: World) -> No
 
 
 async def test_a_live_channel_ends_with_the_terminal_record_when_its_right_is_gone(world: World) -> None:
-    policy = Policy()
-    service = await world.service(may=policy.may)
+    service = await world.service()
     scope = await world.scope()
-    name = await subscribed(service, scope, channel="sse")
-    waiting = await subscribed(service, scope)
-    poll = asyncio.create_task(call(service, "poll", {"subscription_id": waiting, "wait_ms": 20_000}))
-    async with world.served(service) as url, sse(url, name) as stream:
+    await world.bind("reader", scope)
+    name = await subscribed(service, scope, GUEST, channel="sse")
+    waiting = await subscribed(service, scope, GUEST)
+    poll = asyncio.create_task(call(service, "poll", {"subscription_id": waiting, "wait_ms": 20_000}, GUEST))
+    async with world.served(service) as url, sse(url, name, by=GUEST) as stream:
         await stream.frame()
-        asked = policy.asked
         made = await world.create(scope, 20)
         await world.hint(scope, [one["ledger_sequence"] for one in made])
         while (await stream.event())["event"]["sequence"] < made[-1]["ledger_sequence"]:
             continue
-        assert policy.asked - asked < 10
-        await _revoke(world, scope, policy)
+        await world.unbind(scope)
         while "closed" not in (frame := await stream.frame()):
             assert "progress" in frame
         assert frame["closed"]["reason"] == "authorization_revoked"
@@ -226,12 +202,12 @@ async def test_a_live_channel_ends_with_the_terminal_record_when_its_right_is_go
 
 
 async def test_a_waiting_poll_is_told_when_its_right_is_gone(world: World) -> None:
-    policy = Policy()
-    service = await world.service(may=policy.may)
+    service = await world.service()
     scope = await world.scope()
-    name = await subscribed(service, scope)
-    poll = asyncio.create_task(ok(service, "poll", {"subscription_id": name, "wait_ms": 20_000}))
+    await world.bind("reader", scope)
+    name = await subscribed(service, scope, GUEST)
+    poll = asyncio.create_task(ok(service, "poll", {"subscription_id": name, "wait_ms": 20_000}, GUEST))
     await until(lambda: _held(world, name))
-    await _revoke(world, scope, policy)
+    await world.unbind(scope)
     page = await asyncio.wait_for(poll, 5)
     assert (page["events"], page["closed"]["reason"]) == ([], "authorization_revoked")

@@ -28,7 +28,6 @@ from pamspec_common.peers import LocalPeer, Peer
 from pamspec_common.principal import RIGHT_ADMIN, RIGHT_ASSERT_ACTOR, Principal, TokenSigner
 from pamspec_common.service import Service
 from pamspec_subscription.app import build
-from pamspec_subscription.rights import Decide, decide
 from pamspec_subscription.settings import Settings
 from pamspec_write.app import build as build_write
 from pamspec_write.settings import Settings as WriteSettings
@@ -37,11 +36,14 @@ Document = dict[str, Any]
 
 TENANT = "tenant:test"
 KID, KEY = "k1", b"a key between services for tests"
-AGENT = Principal(TENANT, "agent:follower", "agent")
-OTHER = Principal(TENANT, "agent:other", "agent")
-ADMIN = Principal(TENANT, "human:admin", "human", frozenset({RIGHT_ADMIN}))
-BACKEND = Principal(TENANT, "service:backend", "service", frozenset({RIGHT_ASSERT_ACTOR}))
-STRANGER = Principal("tenant:elsewhere", "agent:follower", "agent")
+ROLES = frozenset({"curator"})
+AGENT = Principal(TENANT, "agent:follower", "agent", roles=ROLES)
+OTHER = Principal(TENANT, "agent:other", "agent", roles=ROLES)
+ADMIN = Principal(TENANT, "human:admin", "human", frozenset({RIGHT_ADMIN}), roles=frozenset({"admin"}))
+BACKEND = Principal(TENANT, "service:backend", "service", frozenset({RIGHT_ASSERT_ACTOR}), roles=ROLES)
+STRANGER = Principal("tenant:elsewhere", "agent:follower", "agent", roles=ROLES)
+GUEST = Principal(TENANT, "agent:guest", "agent")
+"""Has the roles that a test binds to it."""
 NO_BUS = "nats://127.0.0.1:1"
 _names = itertools.count(1)
 _signer = TokenSigner(KID, KEY)
@@ -79,9 +81,9 @@ class World:
         }
         return Settings(**(given | changes))
 
-    async def service(self, *, may: Decide = decide, write: Peer | None = None, **changes: Any) -> Service:
+    async def service(self, *, write: Peer | None = None, **changes: Any) -> Service:
         """A started subscription service."""
-        built = build(self.settings(**changes), write or LocalPeer(self.write), may=may)
+        built = build(self.settings(**changes), write or LocalPeer(self.write))
         await built.start()
         self.services.append(built)
         return built
@@ -94,7 +96,7 @@ class World:
 
     async def scope(self, tenant: str = TENANT) -> str:
         scope_id = f"workspace:{next(_names)}"
-        await self.written("create_scope", {"scope_id": scope_id, "scope_kind": "workspace"})
+        await self.written("create_scope", {"scope_id": scope_id, "scope_kind": "workspace"}, ADMIN)
         return scope_id
 
     async def written(self, operation: str, document: Document, by: Principal = AGENT) -> Document:
@@ -156,6 +158,45 @@ class World:
         )
         assert row is not None
         return row
+
+    async def bind(self, role: str, scope: str | None = None, by: Principal = GUEST) -> None:
+        """Bind a role in a scope or in the tenant, as an administrator's command does: with the epoch raised."""
+        key = 0 if scope is None else await self.scope_key(scope)
+        await self.admin.execute(
+            "INSERT INTO core.role_binding (tenant_id, scope_key, actor_id, role, bound_by)"
+            " VALUES ($1, $2, $3, $4, 'a:b')",
+            TENANT, key, by.actor_id, role,
+        )  # fmt: skip
+        await self.moved(scope)
+
+    async def unbind(self, scope: str | None = None, by: Principal = GUEST) -> None:
+        """Take the roles that were bound there."""
+        key = 0 if scope is None else await self.scope_key(scope)
+        await self.admin.execute(
+            "DELETE FROM core.role_binding WHERE actor_id = $1 AND scope_key = $2", by.actor_id, key
+        )
+        await self.moved(scope)
+
+    async def rules(self, text: str, scope: str) -> None:
+        """Put rules in force in a scope."""
+        await self.admin.execute(
+            "INSERT INTO core.access_rules (tenant_id, scope_key, rules_version, text, policy_basis, actor_id) "
+            "SELECT $1, $2, coalesce(max(rules_version), 0) + 1, $3, 'test', 'a:b' FROM core.access_rules "
+            "WHERE tenant_id = $1 AND scope_key = $2",
+            TENANT, await self.scope_key(scope), text,
+        )  # fmt: skip
+        await self.moved(scope)
+
+    async def moved(self, scope: str | None) -> None:
+        """Raise the authorization epoch."""
+        if scope is None:
+            await self.admin.execute(
+                "UPDATE core.tenant SET epoch_authz = epoch_authz + 1 WHERE tenant_id = $1", TENANT
+            )
+            return
+        await self.admin.execute(
+            "UPDATE core.scope_head SET epoch_authz = epoch_authz + 1 WHERE scope_key = $1", await self.scope_key(scope)
+        )
 
     async def stop(self) -> None:
         for service in self.services:

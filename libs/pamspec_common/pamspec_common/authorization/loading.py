@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import asyncpg
+
 from pamspec_common.authorization.rights import Epochs, Load, Stored
 from pamspec_common.errors import AccessDenied
 from pamspec_common.postgres import Connection, Pool, connection
@@ -28,6 +30,11 @@ async def load_rights(conn: Connection, tenant_id: str, scope_key: int, actors: 
     row = await conn.fetchrow(RIGHTS_SQL, tenant_id, scope_key, list(actors))
     if row is None:
         raise AccessDenied("This tenant does not exist here; an operator makes it with its first key.")
+    return stored_rights(row)
+
+
+def stored_rights(row: asyncpg.Record) -> Stored:
+    """What a row of core.rights_of tells."""
     roles: dict[str, set[str]] = {}
     for actor_id, role in zip(row["role_actors"], row["roles"], strict=True):
         roles.setdefault(actor_id, set()).add(role)

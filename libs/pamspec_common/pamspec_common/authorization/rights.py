@@ -67,10 +67,11 @@ class Rights:
         policies: Policies,
         epochs: Epochs,
         clock: Callable[[], float] = time.time,
+        decisions: dict[str, Decision] | None = None,
     ) -> None:
         self.asker, self.subject, self.epochs = asker, subject, epochs
         self._policies, self._clock = policies, clock
-        self._decisions: dict[str, Decision] = {}
+        self._decisions: dict[str, Decision] = {} if decisions is None else decisions
 
     def decision(self, action: str) -> Decision:
         """The decision of an action, for every memory."""
@@ -96,6 +97,7 @@ class Authorizer:
         self._load, self._clock = load, clock
         self._kept: OrderedDict[tuple[Asker, int], Rights] = OrderedDict()
         self._rules: OrderedDict[tuple[str, ...], Policies] = OrderedDict()
+        self._decided: OrderedDict[tuple[Subject, tuple[str, ...]], dict[str, Decision]] = OrderedDict()
 
     def held(self, asker: Asker, scope_key: int, epochs: Epochs | None = None) -> Rights | None:
         """Rights that were loaded before, under these epochs where they are given."""
@@ -121,11 +123,22 @@ class Authorizer:
         actors = sorted({asker.actor_id, asker.principal_id})
         stored = await (load or self._load)(asker.tenant_id, scope_key, actors)
         subject = Subject(asker.actor_id, asker.actor_kind, _roles(asker, stored), asker.delegation_id)
-        made = Rights(asker, subject, self._policies(stored.rules), stored.epochs, self._clock)
+        policies, decisions = self._policies(stored.rules), self._decisions(subject, stored.rules)
+        made = Rights(asker, subject, policies, stored.epochs, self._clock, decisions)
         self._kept[asker, scope_key] = made
         if len(self._kept) > _KEPT:
             self._kept.popitem(last=False)
         return made
+
+    def _decisions(self, subject: Subject, rules: Sequence[tuple[str, str]]) -> dict[str, Decision]:
+        """The decisions of a subject, which are the same in all scopes with the same rules."""
+        of = (subject, tuple(key for key, _ in rules))
+        kept = self._decided.get(of)
+        if kept is None:
+            kept = self._decided[of] = {}
+            if len(self._decided) > _KEPT:
+                self._decided.popitem(last=False)
+        return kept
 
     def _policies(self, rules: Sequence[tuple[str, str]]) -> Policies:
         keys = tuple(key for key, _ in rules)

@@ -5,17 +5,30 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from typing import Any
+from functools import partial
+from typing import Any, NamedTuple
 
+from pamspec_common.authorization.loading import load_rights
+from pamspec_common.authorization.rights import Asker, Authorizer, Rights, Stored
+from pamspec_common.authorization.sight import Sight
 from pamspec_common.errors import ObjectNotFound, ScopeNotFound
-from pamspec_common.policy import authorize
 from pamspec_common.postgres import Connection
 from pamspec_common.principal import RIGHT_ADMIN, RIGHT_AUDIT, Principal
 from pamspec_query.documents import Common, Scoped
 from pamspec_query.model.cursors import Cursor, Cursors, binding
+from pamspec_query.model.permission import check_operation, seen
 from pamspec_query.model.positions import Head, check_epoch, cursor_error, stale
 from pamspec_query.queries.heads import scope_head
 from pamspec_query.store import Store
+
+
+class Moment(NamedTuple):
+    """One moment of a scope: the connection that sees it, the scope's key, its head, and the actor's rights in it."""
+
+    conn: Connection
+    scope_key: int
+    head: Head
+    rights: Rights
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,31 +37,74 @@ class Context:
 
     store: Store
     cursors: Cursors
+    authorizer: Authorizer
     principal: Principal
-    actor_id: str
+    actor: Mapping[str, Any]
     operation: str
     document: Mapping[str, Any]
 
     @property
-    def parties(self) -> Sequence[str] | None:
-        """Whose restricted entries may be shown; None shows everybody's."""
+    def actor_id(self) -> str:
+        """The actor that the call is made as."""
+        return str(self.actor["actor_id"])
+
+    @property
+    def asker(self) -> Asker:
+        """Whose rights decide."""
+        principal, actor = self.principal, self.actor
+        return Asker(
+            principal.tenant_id,
+            self.actor_id,
+            actor["actor_kind"],
+            principal.actor_id,
+            principal.roles,
+            actor.get("delegation_id"),
+        )
+
+    def parties(self, rights: Rights) -> Sequence[str] | None:
+        """Whose restricted entries may be shown; None shows everybody's, to those who audit or administer."""
         if self.principal.has(RIGHT_AUDIT) or self.principal.has(RIGHT_ADMIN):
+            return None
+        if not (rights.decision("audit").never and rights.decision("administer").never):
             return None
         return sorted({self.actor_id, self.principal.actor_id})
 
-    def authorize(self, head: Head) -> None:
-        """Raise unless the principal may do this here, on the rights that hold at the moment that is read."""
-        authorize(self.principal, self.operation, self.principal.tenant_id, epoch_authz=head.epoch_authz)
+    async def rights(self, scope_key: int, head: Head, conn: Connection | None = None) -> Rights:
+        """The rights that hold at the moment of a head, by which the operation is permitted.
+
+        ScopeNotFound where the actor may do nothing, AccessDenied where it may not do this. Rights that have moved are
+        loaded again, through `conn` when its moment is what counts.
+        """
+        load = None if conn is None else partial(load_rights, conn)
+        rights = await self.authorizer.rights(self.asker, scope_key, head.epochs, load)
+        check_operation(self.operation, rights)
+        return rights
+
+    @property
+    def actors(self) -> list[str]:
+        """Whose roles count."""
+        return sorted({self.actor_id, self.principal.actor_id})
+
+    async def sees(self, scope_key: int, stored: Stored) -> bool:
+        """Whether the actor may do anything in a scope, by what is stored of its rights there."""
+
+        async def load(tenant_id: str, scope_key: int, actors: Sequence[str]) -> Stored:
+            return stored
+
+        rights = await self.authorizer.rights(self.asker, scope_key, stored.epochs, load)
+        return rights.sees_scope
+
+    def seen(self, rights: Rights) -> Sight:
+        """What the operation may show."""
+        return seen(self.operation, rights)
 
     async def scope_key(self, scope_id: str) -> int:
         """The key of a scope of the principal's tenant; ScopeNotFound when it has none of that name."""
         return await self.store.scope_key(self.principal.tenant_id, scope_id)
 
     @asynccontextmanager
-    async def moment(
-        self, request: Scoped, narrowing: Sequence[str] = ()
-    ) -> AsyncIterator[tuple[Connection, int, Head]]:
-        """A snapshot of the request's scope at or beyond its floor: the connection, the scope's key and its head.
+    async def moment(self, request: Scoped, narrowing: Sequence[str] = ()) -> AsyncIterator[Moment]:
+        """A snapshot of the request's scope at or beyond its floor, with the rights that hold in it.
 
         The floor says how far the store must be. A cursor or as_of then names its own position, which may lie below:
         a session that sends its floor with every call can still page and look back.
@@ -56,16 +112,18 @@ class Context:
         scope_key = await self.scope_key(request.scope_id)
         floor = request.min_sequence
         if floor is not None:
-            await self.store.floors.reach(scope_key, floor, request.wait_ms, request.ledger_epoch)
+            await self.store.floors.reach(
+                scope_key, floor, request.wait_ms, request.ledger_epoch, partial(self.rights, scope_key)
+            )
         async with self.store.snapshot(scope_key, narrowing) as conn:
             head = await scope_head(conn, scope_key)
             if head is None:
                 raise ScopeNotFound
+            rights = await self.rights(scope_key, head, conn)
             check_epoch(head, request.ledger_epoch)
             if floor is not None and head.last_seq < floor:
                 raise stale(head, floor)
-            self.authorize(head)
-            yield conn, scope_key, head
+            yield Moment(conn, scope_key, head, rights)
 
     def read_cursor(self, text: str) -> Cursor:
         """The cursor of this request."""

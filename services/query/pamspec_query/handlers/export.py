@@ -109,7 +109,7 @@ class Exporting:
             head = await scope_head(conn, self._scope_key)
             if head is None or head.ledger_epoch != self._scope.ledger_epoch:
                 raise ScopeNotFound("The ledger was restored meanwhile; start the export again.")
-            self._context.authorize(head)
+            await self._context.rights(self._scope_key, head, conn)
             yield conn
 
     def _line(self, row: EntryRow) -> bytes:
@@ -136,7 +136,7 @@ class Exporting:
 async def export(context: Context, request: Export) -> Exporting:
     """An export that can begin: the scope is there, the floor is reached and the rights are given."""
     refuse_grant(request)
-    async with context.moment(request) as (conn, scope_key, _):
+    async with context.moment(request) as (conn, scope_key, _, _):
         scope = await export_scope(conn, scope_key)
         at = wire(await now(conn))
     if scope is None:

@@ -28,7 +28,8 @@ async def inspect_history(context: Context, request: InspectHistory) -> Answer:
     limit = DEFAULT_LIMIT if request.pagination is None else request.pagination.limit
     text = None if request.pagination is None else request.pagination.cursor
     cursor = None if text is None else context.read_cursor(text)
-    async with context.moment(request, ["event_classes"]) as (conn, scope_key, head):
+    async with context.moment(request, ["event_classes"]) as (conn, scope_key, head, rights):
+        sight = context.seen(rights)
         check_reached(head, request.after_sequence or 0)
         after, until, snapshot = request.after_sequence or 0, head.last_seq, None
         if request.snapshot_id is not None:
@@ -39,12 +40,12 @@ async def inspect_history(context: Context, request: InspectHistory) -> Answer:
             after, until = _place(cursor)
         if subject_id is not None:
             held = snapshot is None or snapshot.holds(subject_id)
-            if not held or not await object_exists(conn, scope_key, subject_id, kind, until):
+            if not held or not await object_exists(conn, scope_key, subject_id, kind, until, sight):
                 raise ObjectNotFound
         end = until if request.to_sequence is None else min(until, request.to_sequence)
         members = None if snapshot is None else snapshot.members
-        wanted = _wanted(context, request, subject_id, after, end, members)
-        found, more = await entries(conn, scope_key, wanted, limit, context.store.settings.page_bytes)
+        wanted = _wanted(request, subject_id, after, end, members, context.parties(rights))
+        found, more = await entries(conn, scope_key, wanted, sight, limit, context.store.settings.page_bytes)
     if kind == b"d" and not found and cursor is None:
         raise ObjectNotFound
     next_cursor = None
@@ -60,12 +61,12 @@ def _place(cursor: Cursor) -> tuple[int, int]:
 
 
 def _wanted(
-    context: Context,
     request: InspectHistory,
     subject_id: str | None,
     after: int,
     until: int,
     members: Sequence[str] | None,
+    parties: Sequence[str] | None,
 ) -> Wanted:
     versions = request.version_range
     return Wanted(
@@ -76,7 +77,7 @@ def _wanted(
         event_classes=None if request.event_classes is None else sorted(set(request.event_classes)),
         first_version=None if versions is None else versions.from_sequence,
         last_version=None if versions is None else versions.to_sequence,
-        parties=context.parties,
+        parties=parties,
         restricted=sorted(PARTY_TYPES),
     )
 

@@ -24,7 +24,7 @@ async def list_holds(context: Context, request: ListHolds) -> Answer:
     limit = DEFAULT_LIMIT if request.pagination is None else request.pagination.limit
     text = None if request.pagination is None else request.pagination.cursor
     after = "" if text is None else _after(context.read_cursor(text))
-    async with context.moment(request) as (conn, scope_key, head):
+    async with context.moment(request) as (conn, scope_key, head, _):
         found = await holds(conn, scope_key, after, limit + 1, released=request.include_released)
     shown = found[:limit]
     cursor = context.write_cursor(Cursor(head.ledger_epoch, 0, [shown[-1].hold_id])) if len(found) > limit else None

@@ -23,7 +23,7 @@ async def list_policy_versions(context: Context, request: ListPolicyVersions) ->
     limit = DEFAULT_LIMIT if request.pagination is None else request.pagination.limit
     text = None if request.pagination is None else request.pagination.cursor
     before = MAX_SEQUENCE if text is None else _before(context.read_cursor(text))
-    async with context.moment(request) as (conn, scope_key, head):
+    async with context.moment(request) as (conn, scope_key, head, _):
         found = await policy_versions(conn, scope_key, before, limit + 1)
     shown: list[PolicyVersion] = []
     size = 0

@@ -23,7 +23,7 @@ from pamspec_query.queries import proofs
 async def get_checkpoint(context: Context, request: GetCheckpoint) -> Answer:
     """The newest signed checkpoint of a scope, null before the first, and the public keys that check it."""
     refuse_grant(request)
-    async with context.moment(request) as (conn, scope_key, head):
+    async with context.moment(request) as (conn, scope_key, head, _):
         stored = await proofs.checkpoint(conn, scope_key)
     document = {
         "checkpoint": None if stored is None else loads(stored),
@@ -37,7 +37,7 @@ async def prove_ledger(context: Context, request: ProveLedger) -> Answer:
     refuse_grant(request)
     if request.sequence is None and request.from_ is None:
         raise InvalidRequest("Name the sequence of an entry, or from: the size of an earlier checkpoint, or both.")
-    async with context.moment(request) as (conn, scope_key, head):
+    async with context.moment(request) as (conn, scope_key, head, _):
         stored = await proofs.checkpoint(conn, scope_key)
         for name, wanted in (("sequence", request.sequence), ("from", request.from_)):
             if wanted is not None and wanted > head.last_seq:

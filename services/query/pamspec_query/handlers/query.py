@@ -34,7 +34,8 @@ async def query(context: Context, request: Query) -> Answer:
     refuse_grant(request)
     text = None if request.pagination is None else request.pagination.cursor
     cursor = None if text is None else context.read_cursor(text)
-    async with context.moment(request, wanted.narrowing()) as (conn, scope_key, head):
+    async with context.moment(request, wanted.narrowing()) as (conn, scope_key, head, rights):
+        wanted = replace(wanted, sight=context.seen(rights))
         if request.snapshot_id is not None:
             snapshot = await snapshots.snapshot(conn, scope_key, request.snapshot_id)
             pinned = await snapshots.versions(conn, scope_key, snapshot)
@@ -72,7 +73,7 @@ async def _reached(
     else:
         position = await _position(conn, scope_key, head, wanted)
     ended = None if cursor is None else dict(cursor.elsewhere)
-    home = Ground(request.scope_id, scope_key, position)
+    home = Ground(request.scope_id, scope_key, position, wanted.sight)
     grounds = await traverse(context, conn, home, request.traverse, wanted, ended)
     own = home.sequences if wanted.pinned is None else home.sequences & set(wanted.pinned)
     others = [(ground.scope_key, sequence) for ground in grounds[1:] for sequence in sorted(ground.sequences)]

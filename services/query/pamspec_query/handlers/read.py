@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
+from pamspec_common.authorization.sight import Sight
 from pamspec_common.calls import Answer
 from pamspec_common.envelope import envelope
 from pamspec_common.errors import (
@@ -16,6 +19,7 @@ from pamspec_common.errors import (
 from pamspec_common.strict_json import dumps
 from pamspec_query.documents import Read
 from pamspec_query.handlers.context import Context, refuse_grant
+from pamspec_query.model.permission import memory_of
 from pamspec_query.model.plan import check_as_of, check_fields
 from pamspec_query.model.positions import Head, check_epoch, check_reached, etag, headers
 from pamspec_query.model.snapshots import check_position
@@ -36,14 +40,16 @@ async def read(context: Context, request: Read) -> Answer:
         return await _read_past(context, request, subject_id, kind)
     scope_key = await context.scope_key(request.scope_id)
     head, row = await _head(context, scope_key, subject_id)
+    rights = await context.rights(scope_key, head)
     check_epoch(head, request.ledger_epoch)
     if request.min_sequence is not None and head.last_seq < request.min_sequence:
-        await context.store.floors.reach(scope_key, request.min_sequence, request.wait_ms, request.ledger_epoch)
+        permit = partial(context.rights, scope_key)
+        await context.store.floors.reach(scope_key, request.min_sequence, request.wait_ms, request.ledger_epoch, permit)
         head, row = await _head(context, scope_key, subject_id)
-    context.authorize(head)
-    if row.kind != kind or row.stored is None:
+        rights = await context.rights(scope_key, head)
+    if row.kind != kind or row.stored is None or not _is_seen(context.seen(rights), row):
         raise ObjectNotFound
-    return _answer(context, request, row.stored, None, headers(head.last_seq, head.ledger_epoch))
+    return _answer(request, row.stored, None, headers(head.last_seq, head.ledger_epoch), context.parties(rights))
 
 
 async def _head(context: Context, scope_key: int, subject_id: str) -> tuple[Head, HeadRow]:
@@ -53,13 +59,21 @@ async def _head(context: Context, scope_key: int, subject_id: str) -> tuple[Head
     return row.head, row
 
 
+def _is_seen(sight: Sight, row: HeadRow) -> bool:
+    """A relationship is seen with its ends; a delegation is for its parties."""
+    if sight.everything or row.kind == b"d":
+        return True
+    return row.memory is not None and all(sight.allows(memory_of(values)) for values in (row.memory, *row.ends))
+
+
 async def _read_past(context: Context, request: Read, subject_id: str, kind: bytes) -> Answer:
     if request.version_id is not None and request.as_of is not None:
         raise InvalidRequest(
             "version_id names a version and as_of a position; leave one of them out.", details={"field": "as_of"}
         )
     as_of = check_as_of(request.as_of)
-    async with context.moment(request) as (conn, scope_key, head):
+    async with context.moment(request) as (conn, scope_key, head, rights):
+        sight = context.seen(rights)
         position = head.last_seq
         if request.snapshot_id is not None:
             snapshot = await snapshots.snapshot(conn, scope_key, request.snapshot_id)
@@ -72,13 +86,13 @@ async def _read_past(context: Context, request: Read, subject_id: str, kind: byt
         elif as_of.recorded_at is not None:
             position = await heads.position_at(conn, scope_key, as_of.recorded_at, head.last_seq)
         if request.version_id is not None:
-            found = await heads.version(conn, scope_key, subject_id, kind, request.version_id, position)
+            found = await heads.version(conn, scope_key, subject_id, kind, request.version_id, position, sight)
         else:
-            found = await heads.version_as_of(conn, scope_key, subject_id, kind, position, as_of.valid_at)
+            found = await heads.version_as_of(conn, scope_key, subject_id, kind, position, as_of.valid_at, sight)
     if found is None:
         raise ObjectNotFound
     stored, head_availability = found
-    return _answer(context, request, stored, head_availability, headers(position, head.ledger_epoch))
+    return _answer(request, stored, head_availability, headers(position, head.ledger_epoch), context.parties(rights))
 
 
 def _subject(request: Read) -> tuple[str, bytes]:
@@ -100,10 +114,14 @@ def _subject(request: Read) -> tuple[str, bytes]:
 
 
 def _answer(
-    context: Context, request: Read, stored: Stored, head_availability: str | None, positions: dict[str, str]
+    request: Read,
+    stored: Stored,
+    head_availability: str | None,
+    positions: dict[str, str],
+    parties: Sequence[str] | None,
 ) -> Answer:
     document = envelope(stored.metadata, stored.content, stored.private)
-    if "delegation_id" in document and not _is_party(context, document):
+    if "delegation_id" in document and not _is_party(parties, document):
         raise ObjectNotFound
     refused = _erased(document["availability_state"], stored, head_availability)
     if refused is not None:
@@ -124,7 +142,6 @@ def _erased(state: str, stored: Stored, head_availability: str | None) -> Pamspe
     return None
 
 
-def _is_party(context: Context, document: dict[str, Any]) -> bool:
-    parties = context.parties
+def _is_party(parties: Sequence[str] | None, document: dict[str, Any]) -> bool:
     named = (document.get(name, {}).get("actor_id") for name in ("actor", "granting_actor", "delegated_actor"))
     return parties is None or any(name in parties for name in named)

@@ -19,7 +19,7 @@ from pamspec_query.queries.schemas import Registered, schema, schemas
 async def get_schema(context: Context, request: GetSchema) -> Answer:
     """A registered schema with its document; ObjectNotFound where there is none of that id."""
     refuse_grant(request)
-    async with context.moment(request) as (conn, scope_key, head):
+    async with context.moment(request) as (conn, scope_key, head, _):
         found = await schema(conn, scope_key, request.schema_id)
     if found is None or found.document is None:
         raise ObjectNotFound(
@@ -35,7 +35,7 @@ async def list_schemas(context: Context, request: ListSchemas) -> Answer:
     limit = DEFAULT_LIMIT if request.pagination is None else request.pagination.limit
     text = None if request.pagination is None else request.pagination.cursor
     after = "" if text is None else _after(context.read_cursor(text))
-    async with context.moment(request) as (conn, scope_key, head):
+    async with context.moment(request) as (conn, scope_key, head, _):
         found = await schemas(conn, scope_key, after, limit + 1)
     shown = found[:limit]
     cursor = context.write_cursor(Cursor(head.ledger_epoch, 0, [shown[-1].schema_id])) if len(found) > limit else None

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from typing import Any
 
 from pamspec_common.calls import Answer
-from pamspec_common.errors import InvalidRequest, SnapshotNotFound
+from pamspec_common.errors import InvalidRequest, ScopeNotFound, SnapshotNotFound
 from pamspec_common.strict_json import dumps
 from pamspec_query.documents import Common, CompareSnapshots, ListSnapshots, Scoped
-from pamspec_query.handlers.context import Context, check_cursor, refuse_grant
+from pamspec_query.handlers.context import Context, Moment, check_cursor, refuse_grant
 from pamspec_query.model.comparison import Comparison, difference
 from pamspec_query.model.cursors import Cursor
 from pamspec_query.model.plan import DEFAULT_LIMIT
@@ -28,9 +30,11 @@ async def list_snapshots(context: Context, request: ListSnapshots) -> Answer:
     limit = DEFAULT_LIMIT if request.pagination is None else request.pagination.limit
     text = None if request.pagination is None else request.pagination.cursor
     after = "" if text is None else _name(context.read_cursor(text))
-    async with context.moment(_within(request, scope_id)) as (conn, scope_key, head):
+    async with _moment(context, request, scope_id, request.scope_id) as (conn, scope_key, head, rights):
         page_bytes = context.store.settings.page_bytes
-        found, more = await snapshots.page(conn, scope_key, request.snapshot_id, after, limit, page_bytes)
+        found, more = await snapshots.page(
+            conn, scope_key, request.snapshot_id, after, limit, page_bytes, context.seen(rights)
+        )
     cursor = context.write_cursor(Cursor(0, 0, [found[-1].snapshot_id])) if more else None
     items = [b'{"ledger_epoch":%d,"snapshot":%b}' % (one.ledger_epoch, one.document) for one in found]
     body = b'{"next_cursor":' + dumps(cursor) + b',"snapshots":[' + b",".join(items) + b"]}"
@@ -49,7 +53,7 @@ async def compare_snapshots(context: Context, request: CompareSnapshots) -> Answ
     limit = DEFAULT_LIMIT if request.pagination is None else request.pagination.limit
     text = None if request.pagination is None else request.pagination.cursor
     cursor = None if text is None else context.read_cursor(text)
-    async with context.moment(_within(request, scope_id)) as (conn, scope_key, head):
+    async with _moment(context, request, scope_id, request.scope_id) as (conn, scope_key, head, rights):
         base = await snapshots.snapshot(conn, scope_key, request.base_snapshot_id)
         other = await snapshots.snapshot(conn, scope_key, request.other_snapshot_id)
         comparison = Comparison(base, other)
@@ -57,7 +61,7 @@ async def compare_snapshots(context: Context, request: CompareSnapshots) -> Answ
         if cursor is not None:
             check_cursor(cursor, head)
             after = _sequence(cursor)
-        found, more = await pairs(conn, scope_key, comparison, after, limit)
+        found, more = await pairs(conn, scope_key, comparison, context.seen(rights), after, limit)
     lists: dict[str, list[Any]] = {"added": [], "removed": [], "changed": []}
     for pair in found:
         told = difference(comparison, pair)
@@ -76,6 +80,18 @@ async def _scope_of(context: Context, snapshot_id: str, scope_id: str | None) ->
     if found is None or scope_id not in (None, found):
         raise SnapshotNotFound
     return found
+
+
+@asynccontextmanager
+async def _moment(context: Context, request: Common, scope_id: str, named: str | None) -> AsyncIterator[Moment]:
+    """A moment of the scope; a snapshot in a scope that can't be seen is one that does not exist."""
+    try:
+        async with context.moment(_within(request, scope_id)) as moment:
+            yield moment
+    except ScopeNotFound:
+        if named is not None:
+            raise
+        raise SnapshotNotFound from None
 
 
 def _within(request: Common, scope_id: str) -> Scoped:

@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from pamspec_common.authorization.sight import Sight
 from pamspec_common.errors import AccessDenied, InvalidRequest, ObjectNotFound, ScopeNotFound
-from pamspec_common.policy import authorize
 from pamspec_common.postgres import Connection
 from pamspec_common.scope_policy import stored_policy
 from pamspec_query.documents import Traverse
@@ -31,6 +31,8 @@ class Ground:
     scope_id: str
     scope_key: int
     position: int
+    sight: Sight
+    """What may be seen in it."""
     seen: set[str] = field(default_factory=set)
     sequences: set[int] = field(default_factory=set)
     """Of the versions that were reached: relationships that were walked, and objects."""
@@ -52,10 +54,10 @@ class Traversal:
     async def run(self, home: Ground, start: Sequence[str], depth: int) -> list[Ground]:
         """The scopes that were walked in, the query's own first, with what was reached in each."""
         self.grounds[home.scope_id] = home
-        found = await traversal.visible(self.conn, home.scope_key, start, home.position)
+        found = await traversal.visible(self.conn, home.scope_key, start, home.position, home.sight)
         missing = [object_id for object_id in start if object_id not in found]
         for object_id in missing:
-            if not await heads.object_exists(self.conn, home.scope_key, object_id, b"o", home.position):
+            if not await heads.object_exists(self.conn, home.scope_key, object_id, b"o", home.position, home.sight):
                 raise ObjectNotFound(
                     "An object to start from is not visible here; check traverse.from.",
                     details={"field": "traverse.from"},
@@ -75,7 +77,13 @@ class Traversal:
             ground = self.grounds[scope_id]
             assert ground is not None
             steps = await traversal.hop(
-                self.conn, ground.scope_key, frontier[scope_id], ground.position, self.walk, MAX_REACHED + 1
+                self.conn,
+                ground.scope_key,
+                frontier[scope_id],
+                ground.position,
+                self.walk,
+                ground.sight,
+                MAX_REACHED + 1,
             )
             self._reach(ground, [step.sequence for step in steps])
             for step in steps:
@@ -89,7 +97,7 @@ class Traversal:
         ground = self.grounds[scope_id]
         assert ground is not None
         ground.seen.update(object_ids)
-        found = await traversal.visible(self.conn, ground.scope_key, object_ids, ground.position)
+        found = await traversal.visible(self.conn, ground.scope_key, object_ids, ground.position, ground.sight)
         self._reach(ground, list(found.values()))
         return sorted(found)
 
@@ -128,12 +136,11 @@ class Traversal:
             head = await heads.scope_head(conn, scope_key)
             if head is None:
                 return None
-            authorize(context.principal, "query", context.principal.tenant_id, epoch_authz=head.epoch_authz)
+            rights = await context.rights(scope_key, head, conn)
         except (ScopeNotFound, AccessDenied):
             return None
-        if self.ended is not None:
-            return Ground(scope_id, scope_key, min(self.ended[scope_id], head.last_seq))
-        return Ground(scope_id, scope_key, head.last_seq)
+        position = head.last_seq if self.ended is None else min(self.ended[scope_id], head.last_seq)
+        return Ground(scope_id, scope_key, position, context.seen(rights))
 
 
 async def traverse(

@@ -17,7 +17,7 @@ async def verify_ledger(context: Context, request: VerifyLedger) -> Answer:
     two pages of entries at a time, however long the ledger is.
     """
     refuse_grant(request)
-    async with context.moment(request) as (_, scope_key, _):
+    async with context.moment(request) as (_, scope_key, _, _):
         pass
     anchors = await context.store.anchors.read(context.principal.tenant_id, request.scope_id)
     async with context.store.stream(scope_key) as conn:

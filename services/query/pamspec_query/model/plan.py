@@ -13,6 +13,7 @@ from typing import Any
 
 from msgspec import UNSET
 
+from pamspec_common.authorization.sight import EVERYTHING, Sight
 from pamspec_common.documents import MAX_SEQUENCE
 from pamspec_common.errors import EmbeddingSpaceMismatch, InvalidRequest, NotOffered, PamspecError
 from pamspec_query.documents import AsOf, Expression, Filters, Query, Range
@@ -51,6 +52,8 @@ class Plan:
     """The ledger sequences of the only versions that may be shown; None where all may."""
     elsewhere: Sequence[tuple[int, int]] = ()
     """Versions of other scopes that may be shown beside `pinned`: their scope's key and their ledger sequence."""
+    sight: Sight = EVERYTHING
+    """What may be shown of the query's own scope."""
 
     def narrowing(self) -> list[str]:
         """The fields by which the request can be narrowed when it scans too much."""

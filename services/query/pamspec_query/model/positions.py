@@ -5,17 +5,18 @@ from __future__ import annotations
 import hashlib
 from dataclasses import dataclass
 
+from pamspec_common.authorization.rights import Epochs
 from pamspec_common.calls import HEADER_AS_OF_SEQUENCE, HEADER_LEDGER_EPOCH
 from pamspec_common.errors import InvalidRequest, ServiceUnavailable
 
 
 @dataclass(frozen=True, slots=True)
 class Head:
-    """Where a scope's ledger stands, and the epoch of its rights."""
+    """Where a scope's ledger stands, and the epochs of the rights in it."""
 
     last_seq: int
     ledger_epoch: int
-    epoch_authz: int
+    epochs: Epochs
 
 
 def headers(position: int, epoch: int) -> dict[str, str]:

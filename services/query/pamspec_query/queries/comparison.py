@@ -6,8 +6,11 @@ from typing import LiteralString
 
 import asyncpg
 
+from pamspec_common.authorization.rows import shown
+from pamspec_common.authorization.sight import Sight
 from pamspec_common.postgres import Connection
 from pamspec_query.model.comparison import Comparison, Pair, Shown
+from pamspec_query.queries.predicates import Arguments
 
 # $1 scope, $2 after, $3 the later position, $4 the earlier one, $5 and $6 the members, $7 rows. A version that is
 # current at the later position differs when it is newer than the earlier one, or when one snapshot alone holds it.
@@ -32,14 +35,11 @@ LEFT JOIN LATERAL (
 ORDER BY page.from_seq
 """
 # Along the ledger, from the versions that are newer than the earlier position where both snapshots hold all.
-DIFFERENCES_SQL: LiteralString = (
-    "WITH page AS MATERIALIZED (SELECT s.* FROM core.version_span s WHERE "
-    + _DIFFERS
-    + " ORDER BY s.from_seq LIMIT $7)"
-    + _PAIRS
-)
+_ALONG: LiteralString = "WITH page AS MATERIALIZED (SELECT s.* FROM core.version_span s WHERE " + _DIFFERS
+_CUT: LiteralString = " ORDER BY s.from_seq LIMIT $7)" + _PAIRS
+DIFFERENCES_SQL: LiteralString = _ALONG + _CUT
 # From the members themselves where both snapshots name theirs, however large the scope is.
-MEMBER_DIFFERENCES_SQL: LiteralString = (
+_FROM_MEMBERS: LiteralString = (
     """
 WITH page AS MATERIALIZED (
   SELECT s.* FROM (SELECT unnest($5::text[]) AS object_id UNION SELECT unnest($6::text[])) k
@@ -51,20 +51,36 @@ WITH page AS MATERIALIZED (
     SELECT * FROM core.version_span s WHERE s.scope_key = $1 AND s.from_seq = v.ledger_seq LIMIT 1) s
   WHERE """
     + _DIFFERS
-    + " ORDER BY s.from_seq LIMIT $7)"
-    + _PAIRS
 )
+MEMBER_DIFFERENCES_SQL: LiteralString = _FROM_MEMBERS + _CUT
 _STATES = ("lifecycle_state", "availability_state", "retention_state", "validation_state")
 
 
 async def pairs(
-    conn: Connection, scope_key: int, comparison: Comparison, after: int, limit: int
+    conn: Connection, scope_key: int, comparison: Comparison, sight: Sight, after: int, limit: int
 ) -> tuple[list[Pair], bool]:
-    """Versions that can differ, at most `limit`, after a ledger sequence; and whether more follow."""
+    """Versions that can differ and are seen at both positions, at most `limit`, after a ledger sequence; whether more
+    follow.
+    """
     base, other = comparison.base.members, comparison.other.members
-    sql = DIFFERENCES_SQL if base is None or other is None else MEMBER_DIFFERENCES_SQL
-    rows = await conn.fetch(sql, scope_key, after, comparison.last, comparison.first, base, other, limit + 1)
+    along = base is None or other is None
+    arguments = Arguments([scope_key, after, comparison.last, comparison.first, base, other, limit + 1])
+    sql = DIFFERENCES_SQL if along else MEMBER_DIFFERENCES_SQL
+    if not sight.everything:
+        sql = (_ALONG if along else _FROM_MEMBERS) + _seen(sight, arguments) + _CUT
+    rows = await conn.fetch(sql, *arguments.values)
     return [_pair(row) for row in rows[:limit]], len(rows) > limit
+
+
+def _seen(sight: Sight, arguments: Arguments) -> LiteralString:
+    return (
+        " AND " + shown(sight, arguments.values) + " AND NOT EXISTS (SELECT FROM ("
+        " SELECT v.ledger_seq FROM core.version v"
+        " WHERE v.object_id = s.object_id AND v.scope_key = $1 AND v.ledger_seq <= $4"
+        " ORDER BY v.version_seq DESC LIMIT 1) before"
+        " JOIN core.version_span s ON s.scope_key = $1 AND s.from_seq = before.ledger_seq"
+        " WHERE NOT " + shown(sight, arguments.values) + ")"
+    )  # fmt: skip
 
 
 def _pair(row: asyncpg.Record) -> Pair:

@@ -8,8 +8,11 @@ from typing import LiteralString
 
 import asyncpg
 
+from pamspec_common.authorization.rows import shown_entry
+from pamspec_common.authorization.sight import Sight
 from pamspec_common.postgres import Connection
 from pamspec_query.queries.heads import Stored
+from pamspec_query.queries.predicates import Arguments
 
 EVENTS_START: LiteralString = """
 WITH page AS MATERIALIZED (
@@ -68,10 +71,10 @@ class Wanted:
 
 
 async def entries(
-    conn: Connection, scope_key: int, wanted: Wanted, limit: int, max_bytes: int
+    conn: Connection, scope_key: int, wanted: Wanted, sight: Sight, limit: int, max_bytes: int
 ) -> tuple[list[Entry], bool]:
-    """Entries in ledger order, at most `limit` and about `max_bytes`, and whether more follow."""
-    arguments = [
+    """Entries in ledger order that are seen, at most `limit` and about `max_bytes`, and whether more follow."""
+    given = [
         scope_key,
         wanted.after,
         wanted.until,
@@ -84,10 +87,14 @@ async def entries(
         max_bytes,
         wanted.subjects,
     ]
-    if wanted.subject_id is None:
-        rows = await conn.fetch(EVENTS_OF_SCOPE_SQL, *arguments)
-    else:
-        rows = await conn.fetch(EVENTS_OF_SUBJECT_SQL, *arguments, wanted.subject_id)
+    sql = EVENTS_OF_SCOPE_SQL
+    if wanted.subject_id is not None:
+        sql = EVENTS_OF_SUBJECT_SQL
+        given.append(wanted.subject_id)
+    arguments = Arguments(given)
+    if not sight.everything:
+        sql = sql.removesuffix(EVENTS_END) + " AND " + shown_entry(sight, arguments.values) + EVENTS_END
+    rows = await conn.fetch(sql, *arguments.values)
     found = [_entry(row) for row in rows[:limit]]
     return found, bool(rows) and rows[0]["found"] > len(found)
 

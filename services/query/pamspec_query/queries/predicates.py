@@ -7,7 +7,7 @@ functions, not patterns). Inside a fragment the version's row is `s`.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, Literal, LiteralString
 
 from pamspec_common.instants import wire
@@ -47,8 +47,8 @@ _NUMBERISH = re.compile(r"\s*[+-]?[0-9]+\Z")
 class Arguments:
     """The arguments of a statement, numbered as they are added; equal ones share a number."""
 
-    def __init__(self) -> None:
-        self.values: list[Any] = []
+    def __init__(self, given: Iterable[Any] = ()) -> None:
+        self.values: list[Any] = list(given)
 
     def add(self, value: Any, cast_to: Cast) -> LiteralString:
         """The placeholder of an argument. Its text is a number, never the value."""

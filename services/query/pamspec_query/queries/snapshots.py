@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import asyncpg
 import orjson
 
 from pamspec_common import snapshots
+from pamspec_common.authorization.rows import shown
+from pamspec_common.authorization.sight import Sight
 from pamspec_common.errors import SnapshotNotFound
 from pamspec_common.ledger import genesis
 from pamspec_common.postgres import Connection
@@ -29,16 +31,25 @@ CROSS JOIN LATERAL (
   ORDER BY v.version_seq DESC LIMIT 1) v
 """
 
-SNAPSHOT_PAGE_SQL = """
+_LISTED = """
 WITH page AS MATERIALIZED (
   SELECT snapshot_id, ledger_epoch, document FROM core.snapshot
-  WHERE scope_key = $1 AND snapshot_id > $2 AND ($3::text IS NULL OR snapshot_id = $3) ORDER BY snapshot_id LIMIT $4),
+  WHERE scope_key = $1 AND snapshot_id > $2 AND ($3::text IS NULL OR snapshot_id = $3)
+"""
+_MEMBERS_SHOWN = """
+  AND NOT EXISTS (
+    SELECT FROM jsonb_array_elements_text(coalesce(query.as_jsonb(document) -> 'included_object_ids', '[]')) m (id)
+    JOIN core.version_span s ON s.scope_key = $1 AND s.object_id = m.id AND s.to_seq = 9223372036854775807
+    WHERE NOT """
+_PAGED = """
+  ORDER BY snapshot_id LIMIT $4),
 weighed AS (
   SELECT page.*, count(*) OVER () AS found, row_number() OVER (ORDER BY snapshot_id) AS n,
          sum(octet_length(document)) OVER (ORDER BY snapshot_id) AS bytes
   FROM page)
 SELECT snapshot_id, ledger_epoch, document, found FROM weighed WHERE n = 1 OR bytes <= $5 ORDER BY n
 """
+SNAPSHOT_PAGE_SQL = _LISTED + _PAGED
 
 SCOPE_OF_SNAPSHOT_SQL = "SELECT scope_id FROM core.resolve_snapshot($1, $2)"
 
@@ -58,10 +69,17 @@ async def scope_of(conn: Connection, tenant_id: str, snapshot_id: str) -> str | 
 
 
 async def page(
-    conn: Connection, scope_key: int, snapshot_id: str | None, after: str, limit: int, max_bytes: int
+    conn: Connection, scope_key: int, snapshot_id: str | None, after: str, limit: int, max_bytes: int, sight: Sight
 ) -> tuple[list[Sealed], bool]:
-    """Snapshots by id, at most `limit` and about `max_bytes`, and whether more follow; or the one of that id."""
-    rows = await conn.fetch(SNAPSHOT_PAGE_SQL, scope_key, after, snapshot_id, limit + 1, max_bytes)
+    """Snapshots by id, at most `limit` and about `max_bytes`, and whether more follow; or the one of that id.
+
+    One that names a member that is not seen is left out.
+    """
+    values: list[Any] = [scope_key, after, snapshot_id, limit + 1, max_bytes]
+    sql = SNAPSHOT_PAGE_SQL
+    if not sight.everything:
+        sql = _LISTED + _MEMBERS_SHOWN + shown(sight, values, is_head=True) + ")" + _PAGED
+    rows = await conn.fetch(sql, *values)
     found = [Sealed(row["snapshot_id"], row["ledger_epoch"], row["document"]) for row in rows[:limit]]
     return found, bool(rows) and rows[0]["found"] > len(found)
 

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, LiteralString
 
+from pamspec_common.authorization.rows import shown
 from pamspec_query.model.ordering import DEFAULT, OrderKey
 from pamspec_query.model.plan import Plan
 from pamspec_query.queries.filters import filters
@@ -113,17 +114,26 @@ def hint_statement(scope_key: int, plan: Plan, at: At, window: int) -> Statement
         "SELECT * FROM core.version_span s WHERE s.scope_key = " + scope + " AND " + current
         + " ORDER BY s.from_seq DESC, s.object_id LIMIT " + arguments.add(window, "bigint")
     )  # fmt: skip
-    matching = all_of(filters(plan, plan.states.named, arguments))
+    matching = all_of([*filters(plan, plan.states.named, arguments), *_in_sight(scope, plan, at, arguments)])
     return Statement("SELECT EXISTS (SELECT FROM (" + newest + ") s WHERE " + matching + ")", arguments.values)
 
 
 def _matching(scope: LiteralString, plan: Plan, at: At, arguments: Arguments) -> list[LiteralString]:
     found = [_scopes(scope, plan, arguments), *filters(plan, plan.states.passing, arguments)]
+    found += _in_sight(scope, plan, at, arguments)
     if at.low > 0:
         found.append("s.from_seq > " + arguments.add(at.low, "bigint"))
     if at.high is not None:
         found.append("s.from_seq <= " + arguments.add(at.high, "bigint"))
     return found
+
+
+def _in_sight(scope: LiteralString, plan: Plan, at: At, arguments: Arguments) -> list[LiteralString]:
+    """What the reader may see; versions of other scopes were decided when they were reached."""
+    if plan.sight.everything:
+        return []
+    condition = shown(plan.sight, arguments.values, is_head=at.is_head and plan.pinned is None)
+    return ["(s.scope_key <> " + scope + " OR " + condition + ")"] if plan.elsewhere else [condition]
 
 
 def _scopes(scope: LiteralString, plan: Plan, arguments: Arguments) -> LiteralString:

@@ -5,35 +5,47 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from typing import LiteralString
 
 import asyncpg
 
+from pamspec_common.authorization.rows import shown
+from pamspec_common.authorization.sight import Sight
 from pamspec_common.postgres import Connection
+from pamspec_query.queries.predicates import Arguments
 
 # Relationships from either end, each found by its own index, then the newest version of what lies at the other end, at
 # the position. An end in another scope has no row here.
-HOP_SQL = """
+_WALKED: LiteralString = """
+    AND ($6::text[] IS NULL OR s.object_type = ANY ($6))
+    AND s.lifecycle_state = ANY ($7::text[]) AND s.availability_state = ANY ($8::text[])
+    AND s.retention_state = ANY ($9::text[]) AND s.validation_state = ANY ($10::text[])
+    AND ($11::timestamptz IS NULL OR ((s.valid_from IS NULL OR s.valid_from <= $11)
+                                      AND (s.valid_until IS NULL OR s.valid_until > $11)))
+"""
+_OUT: LiteralString = (
+    """
 WITH walked AS (
   SELECT s.from_seq, s.target_object_id AS far, s.target_scope_id AS far_scope FROM core.version_span s
   WHERE s.source_object_id = ANY ($2::text[]) AND s.scope_key = $1 AND s.from_seq <= $3 AND s.to_seq > $3
     AND s.kind = 'r' AND ($4 OR s.directionality <> 'directed')
-    AND ($6::text[] IS NULL OR s.object_type = ANY ($6))
-    AND s.lifecycle_state = ANY ($7::text[]) AND s.availability_state = ANY ($8::text[])
-    AND s.retention_state = ANY ($9::text[]) AND s.validation_state = ANY ($10::text[])
-    AND ($11::timestamptz IS NULL OR ((s.valid_from IS NULL OR s.valid_from <= $11)
-                                      AND (s.valid_until IS NULL OR s.valid_until > $11)))
+"""
+    + _WALKED
+)
+_IN: LiteralString = (
+    """
   UNION
   SELECT s.from_seq, s.source_object_id, NULL FROM core.version_span s
   WHERE s.target_object_id = ANY ($2::text[]) AND s.scope_key = $1 AND s.from_seq <= $3 AND s.to_seq > $3
     AND s.kind = 'r' AND s.target_scope_id IS NULL AND ($5 OR s.directionality <> 'directed')
-    AND ($6::text[] IS NULL OR s.object_type = ANY ($6))
-    AND s.lifecycle_state = ANY ($7::text[]) AND s.availability_state = ANY ($8::text[])
-    AND s.retention_state = ANY ($9::text[]) AND s.validation_state = ANY ($10::text[])
-    AND ($11::timestamptz IS NULL OR ((s.valid_from IS NULL OR s.valid_from <= $11)
-                                      AND (s.valid_until IS NULL OR s.valid_until > $11)))
+"""
+    + _WALKED
+)
+_STEPS: LiteralString = """
   LIMIT $12)
 SELECT from_seq, far, far_scope FROM walked ORDER BY from_seq, far
 """
+HOP_SQL: LiteralString = _OUT + _IN + _STEPS
 
 VISIBLE_SQL = """
 SELECT k.object_id, v.ledger_seq FROM unnest($2::text[]) AS k (object_id)
@@ -72,19 +84,32 @@ class Step:
 
 
 async def hop(
-    conn: Connection, scope_key: int, object_ids: Sequence[str], position: int, walk: Walk, limit: int
+    conn: Connection, scope_key: int, object_ids: Sequence[str], position: int, walk: Walk, sight: Sight, limit: int
 ) -> list[Step]:
-    """The steps from some objects at a position, at most `limit`."""
-    rows = await conn.fetch(
-        HOP_SQL, scope_key, object_ids, position, walk.outgoing, walk.incoming, walk.types, *walk.states,
-        walk.valid_at, limit,
-    )  # fmt: skip
+    """The steps from some objects at a position along what is seen, at most `limit`."""
+    arguments = Arguments(
+        [scope_key, object_ids, position, walk.outgoing, walk.incoming, walk.types, *walk.states, walk.valid_at, limit]
+    )
+    sql = HOP_SQL
+    if not sight.everything:
+        seen: LiteralString = " AND " + shown(sight, arguments.values)
+        sql = _OUT + seen + _IN + seen + _STEPS
+    rows = await conn.fetch(sql, *arguments.values)
     return [Step(row["from_seq"], row["far"], row["far_scope"]) for row in rows]
 
 
-async def visible(conn: Connection, scope_key: int, object_ids: Sequence[str], position: int) -> dict[str, int]:
-    """Of some ids the objects that are there at a position and not erased, with the sequence of their version."""
-    rows: list[asyncpg.Record] = await conn.fetch(VISIBLE_SQL, scope_key, object_ids, position)
+async def visible(
+    conn: Connection, scope_key: int, object_ids: Sequence[str], position: int, sight: Sight
+) -> dict[str, int]:
+    """Of some ids the objects that are there at a position, seen and not erased, with their version's sequence."""
+    arguments = Arguments([scope_key, object_ids, position])
+    sql = VISIBLE_SQL
+    if not sight.everything:
+        sql += (
+            " AND EXISTS (SELECT FROM core.version_span s WHERE s.scope_key = $1 AND s.from_seq = v.ledger_seq"
+            " AND " + shown(sight, arguments.values) + ")"
+        )
+    rows: list[asyncpg.Record] = await conn.fetch(sql, *arguments.values)
     return {row["object_id"]: row["ledger_seq"] for row in rows}
 
 

@@ -17,7 +17,7 @@ from pamspec_common.asgi import ClientGone
 from pamspec_common.errors import PamspecError
 from pamspec_common.telemetry import CHANNELS, DELIVERED
 from pamspec_subscription.entries import Entry
-from pamspec_subscription.fanout import Fanout, FollowedScope, Subscriber
+from pamspec_subscription.fanout import EPOCHS_FRESH_S, Fanout, FollowedScope, Subscriber
 from pamspec_subscription.frames import Frame, closed_frame, ended_frame, event_frame, progress_frame
 from pamspec_subscription.model import AckWindow, Subscription
 from pamspec_subscription.registry import Seat
@@ -92,6 +92,7 @@ class Channel:
         self._last_overflow = -1e9
         self._keepalive_at = 0.0
         self._scope: FollowedScope | None = None
+        self._epochs, self._epochs_at = subscription.head.epochs, -1e9
         seat.position = start
         if window is not None:
             seat.on_acknowledged = self._acknowledged
@@ -176,7 +177,8 @@ class Channel:
             if page.head.ledger_epoch != self._epoch:
                 self._me.end("outdated")
                 return Page([], self._position, page.head)
-            self._right.check(page.head.epochs)
+            self._epochs, self._epochs_at = page.head.epochs, self._now()
+            await self._permitted(page.head.epochs)
             return page
 
     async def _pass(self, page: Page) -> None:
@@ -197,7 +199,7 @@ class Channel:
         if scope is None:
             return
         while self._me.going() and not self._me.overflowed:
-            self._right.check(scope.epochs)
+            await self._permitted(scope.epochs)
             if self._me.buffer:
                 await self._gather()
                 entries = self._take()
@@ -262,6 +264,7 @@ class Channel:
         return room
 
     async def _flush(self, entries: Sequence[Entry]) -> None:
+        entries = await self._receivable(entries)
         if not entries or not self._me.going():
             return
         envelopes = await self._envelopes(entries)
@@ -284,6 +287,38 @@ class Channel:
             self._frame_sequence = previous
             self._stand_at(previous)
             DELIVERED.add(len(frames), {"channel": self._sink.kind})
+
+    async def _receivable(self, entries: Sequence[Entry]) -> Sequence[Entry]:
+        """What the rights that hold now leave of some entries."""
+        subscription = self._subscription
+        while entries and self._me.going():
+            try:
+                if self._scope is not None:
+                    await self._around.fanout.confirm(self._scope, entries[-1].sequence)
+                    self._epochs = self._scope.epochs
+                elif self._now() - self._epochs_at > EPOCHS_FRESH_S:
+                    at, scope = self._now(), (subscription.scope_key, subscription.tenant_id)
+                    heads = await self._around.store.heads([scope])
+                    self._epochs, self._epochs_at = heads[subscription.scope_key].epochs, at
+                permitted = await self._right.check(self._epochs)
+                return await self._around.store.in_sight(subscription.scope_key, entries, permitted)
+            except REVOKED:
+                raise
+            except PamspecError:
+                await self._me.wait(_STORE_PAUSE_S)
+        return []
+
+    async def _permitted(self, epochs: tuple[int, int]) -> None:
+        """Raise when the right is gone; while the store is away it is asked for again, and nothing goes out."""
+        while self._me.going():
+            try:
+                await self._right.check(epochs)
+            except REVOKED:
+                raise
+            except PamspecError:
+                await self._me.wait(_STORE_PAUSE_S)
+            else:
+                return
 
     async def _envelopes(self, entries: Sequence[Entry]) -> dict[str, bytes]:
         if not self._subscription.include_content:

@@ -136,7 +136,7 @@ class NatsDeliverer:
             return
         window = AckWindow(self._window)
         sink = NatsSink(self._link, channel_ref(subscription), subscription.head.ledger_epoch, lambda: self._holds(key))
-        if await self._opener.run(self._opener.pushed(subscription), sink, window):
+        if await self._opener.run(await self._opener.pushed(subscription), sink, window):
             self._done.add(key)
 
     def _holds(self, key: _Key) -> bool:

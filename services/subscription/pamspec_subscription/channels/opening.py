@@ -12,11 +12,11 @@ from pamspec_subscription.channels.channel import Channel, Sink, Surroundings
 from pamspec_subscription.fanout import Subscriber
 from pamspec_subscription.frames import closed_frame
 from pamspec_subscription.lifecycle import closed_record
-from pamspec_subscription.matching import Matcher, viewer_of
+from pamspec_subscription.matching import Matcher
 from pamspec_subscription.model import STREAMED, AckWindow, Subscription, check_position
 from pamspec_subscription.queries import cursors, subscriptions
 from pamspec_subscription.registry import Registry, Seat
-from pamspec_subscription.rights import Decide, Right
+from pamspec_subscription.rights import Access, Permitted, Right
 from pamspec_subscription.visibility import own
 
 _log = logging.getLogger(__name__)
@@ -38,10 +38,10 @@ class Opener:
     """Opens and runs channels."""
 
     def __init__(
-        self, around: Surroundings, registry: Registry, verifier: TokenVerifier, decide: Decide, buffer: int
+        self, around: Surroundings, registry: Registry, verifier: TokenVerifier, access: Access, buffer: int
     ) -> None:
         self._around, self._registry, self._verifier = around, registry, verifier
-        self._decide, self._buffer = decide, buffer
+        self._access, self._buffer = access, buffer
 
     async def open(
         self, token: str, subscription_id: str, kind: str, position: tuple[int | None, int] | None
@@ -51,11 +51,14 @@ class Opener:
         self._registry.check_room()
         async with self._around.store.session() as conn:
             subscription = own(await subscriptions.load(conn, principal.tenant_id, subscription_id), principal)
+        permitted = await self._access.permitted(
+            principal, subscription.actor, subscription.scope_key, subscription.head.epochs
+        )
+        async with self._around.store.session() as conn:
             if subscription.channel not in STREAMED:
                 raise InvalidRequest(
                     "This subscription is delivered by the service itself; poll it, or subscribe with channel sse."
                 )
-            self._decide(principal, "subscribe", subscription.tenant_id, subscription.head.epochs[0])
             start = subscription.cursor
             if position is not None:
                 check_position(position[1], position[0], subscription.head, subscription.resume_after)
@@ -64,15 +67,18 @@ class Opener:
             if epoch is None:
                 subscription = own(await subscriptions.load(conn, *subscription.key), principal)
                 epoch = subscription.channel_epoch
-        return Opened(subscription, principal, self._seat(subscription, principal, kind, epoch), start)
+        return Opened(subscription, principal, self._seat(subscription, permitted, kind, epoch), start)
 
-    def pushed(self, subscription: Subscription) -> Opened:
+    async def pushed(self, subscription: Subscription) -> Opened:
         """The channel of a subscription that this process pushes under its lease, from its cursor on."""
-        seat = self._seat(subscription, subscription.principal, "nats", subscription.channel_epoch)
+        permitted = await self._access.viewer(
+            subscription.principal, subscription.actor, subscription.scope_key, subscription.head.epochs
+        )
+        seat = self._seat(subscription, permitted, "nats", subscription.channel_epoch)
         return Opened(subscription, subscription.principal, seat, subscription.cursor)
 
-    def _seat(self, subscription: Subscription, principal: Principal, kind: str, epoch: int) -> Seat:
-        matcher = Matcher(subscription.filter, viewer_of(principal, subscription.actor))
+    def _seat(self, subscription: Subscription, permitted: Permitted, kind: str, epoch: int) -> Seat:
+        matcher = Matcher(subscription.filter, permitted.viewer)
         subscriber = Subscriber(subscription.key, matcher, self._buffer, epoch)
         return Seat(subscriber, kind, keeps_pace=kind in ("sse", "websocket"))
 
@@ -84,7 +90,7 @@ class Opener:
             last = closed_frame(record["reason"], record["last_delivered_sequence"], subscription.head.ledger_epoch)
             await sink.send([last])
             return True
-        right = Right(opened.principal, subscription.tenant_id, self._decide)
+        right = Right(self._access, opened.principal, subscription.actor, subscription.scope_key)
         self._registry.enter(seat)
         channel = Channel(subscription, seat, sink, right, self._around, opened.start, window)
         try:

@@ -10,11 +10,11 @@ from pamspec_common.postgres import Connection, scoped
 from pamspec_common.strict_json import dumps
 from pamspec_subscription.documents import Ack, Reset, check_ack
 from pamspec_subscription.handlers.asked import Asked, allowed
-from pamspec_subscription.matching import Matcher, viewer_of
+from pamspec_subscription.matching import Matcher
 from pamspec_subscription.model import SCAN_ROWS, Subscription, ahead_of, check_position, contiguous
 from pamspec_subscription.queries import cursors, ledger, subscriptions
 from pamspec_subscription.registry import Registry
-from pamspec_subscription.rights import Decide
+from pamspec_subscription.rights import Access, Permitted
 from pamspec_subscription.store import Store
 from pamspec_subscription.visibility import own
 
@@ -25,8 +25,8 @@ _STEPS = 20
 class Acknowledging:
     """The operations that move a cursor."""
 
-    def __init__(self, store: Store, registry: Registry, decide: Decide) -> None:
-        self._store, self._registry, self._decide = store, registry, decide
+    def __init__(self, store: Store, registry: Registry, access: Access) -> None:
+        self._store, self._registry, self._access = store, registry, access
 
     async def ack(self, asked: Asked[Ack]) -> Answer:
         """Acknowledge everything up to `sequence`, or single `sequences`: the cursor becomes the highest position up to
@@ -36,12 +36,12 @@ class Acknowledging:
         check_ack(request)
         async with self._store.session() as conn:
             found = await subscriptions.load(conn, asked.principal.tenant_id, request.subscription_id)
-            subscription = allowed(asked, own(found, asked.principal), "subscribe", self._decide)
+            subscription, permitted = await allowed(asked, own(found, asked.principal), self._access, conn)
             highest = max(request.sequences) if request.sequences else request.sequence or 0
             check_position(highest, request.ledger_epoch, subscription.head, subscription.resume_after)
             if subscription.state != "open":
                 return _moved(subscription, subscription.cursor, asked.operation_id)
-            cursor, ahead = await advance(conn, subscription, request.sequence or 0, request.sequences or ())
+            cursor, ahead = await advance(conn, subscription, permitted, request.sequence or 0, request.sequences or ())
         self._registry.acknowledged(subscription.key, cursor, ahead)
         return _moved(subscription, cursor, asked.operation_id)
 
@@ -50,7 +50,7 @@ class Acknowledging:
         request = asked.request
         async with self._store.session() as conn:
             found = await subscriptions.load(conn, asked.principal.tenant_id, request.subscription_id)
-            subscription = allowed(asked, own(found, asked.principal), "subscribe", self._decide)
+            subscription, _ = await allowed(asked, own(found, asked.principal), self._access, conn)
             check_position(request.after_sequence, request.ledger_epoch, subscription.head, subscription.resume_after)
             epoch = await cursors.reset(conn, subscription, request.after_sequence)
         if epoch is None:
@@ -70,7 +70,7 @@ def _moved(subscription: Subscription, cursor: int, operation_id: str) -> Answer
 
 
 async def advance(
-    conn: Connection, subscription: Subscription, up_to: int, single: Collection[int]
+    conn: Connection, subscription: Subscription, permitted: Permitted, up_to: int, single: Collection[int]
 ) -> tuple[int, list[int]]:
     """Acknowledge in one transaction; the cursor, and the single acknowledgements that still wait beyond it."""
     async with scoped(conn, [subscription.scope_key]):
@@ -79,11 +79,11 @@ async def advance(
             raise PamspecError("the subscription vanished")
         cursor = max(locked.cursor, up_to)
         ahead = ahead_of(cursor, {*locked.acked_ahead, *single})
-        matcher = Matcher(locked.filter, viewer_of(locked.principal, locked.actor))
+        matcher = Matcher(locked.filter, permitted.viewer)
         for _ in range(_STEPS):
             if not ahead:
                 break
-            reached = await _step(conn, locked, matcher, cursor, ahead)
+            reached = await _step(conn, locked, matcher, permitted, cursor, ahead)
             if reached == cursor:
                 break
             cursor = reached
@@ -93,9 +93,12 @@ async def advance(
     return cursor, ahead
 
 
-async def _step(conn: Connection, locked: Subscription, matcher: Matcher, cursor: int, ahead: list[int]) -> int:
+async def _step(
+    conn: Connection, locked: Subscription, matcher: Matcher, permitted: Permitted, cursor: int, ahead: list[int]
+) -> int:
     """How far the single acknowledgements carry the cursor over the next stretch of the ledger."""
     to = min(ahead[-1], cursor + SCAN_ROWS)
     entries = await ledger.page(conn, locked.scope_key, cursor, to, SCAN_ROWS, matcher)
-    matching = [entry.sequence for entry in entries if matcher.matches(entry)]
-    return contiguous(cursor, to, matching, frozenset(ahead))
+    matching = [entry for entry in entries if matcher.matches(entry)]
+    received = await ledger.in_sight(conn, locked.scope_key, matching, permitted)
+    return contiguous(cursor, to, [entry.sequence for entry in received], frozenset(ahead))

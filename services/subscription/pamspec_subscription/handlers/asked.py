@@ -9,11 +9,12 @@ from typing import Any, Generic, TypeVar
 from pamspec_common.calls import Answer, Call, Handler, refusal
 from pamspec_common.documents import own_operation_id, take_header_key
 from pamspec_common.errors import InvalidRequest, PamspecError
+from pamspec_common.postgres import Connection
 from pamspec_common.principal import Principal, TokenVerifier
 from pamspec_common.strict_json import parse
 from pamspec_subscription.documents import Common, decode
 from pamspec_subscription.model import Subscription
-from pamspec_subscription.rights import Decide
+from pamspec_subscription.rights import Access, Permitted
 
 T = TypeVar("T", bound=Common)
 
@@ -47,10 +48,14 @@ def handler(verifier: TokenVerifier, kind: type[T], act: Callable[[Asked[T]], Aw
     return handle
 
 
-def allowed(asked: Asked[T], subscription: Subscription, action: str, decide: Decide) -> Subscription:
-    """The subscription, when the caller may do `action` in its scope; AccessDenied or PolicyDenied else."""
-    decide(asked.principal, action, subscription.tenant_id, subscription.head.epochs[0])
-    return check_scope(asked.request, subscription)
+async def allowed(
+    asked: Asked[T], subscription: Subscription, access: Access, conn: Connection
+) -> tuple[Subscription, Permitted]:
+    """The subscription and what it may receive; AccessDenied or ScopeNotFound when that is nothing any more."""
+    permitted = await access.permitted(
+        asked.principal, subscription.actor, subscription.scope_key, subscription.head.epochs, conn
+    )
+    return check_scope(asked.request, subscription), permitted
 
 
 def check_scope(request: Common, subscription: Subscription) -> Subscription:

@@ -10,6 +10,7 @@ from pamspec_subscription.entries import Entry
 from pamspec_subscription.matching import Matcher
 from pamspec_subscription.model import PAGE_BYTES, SCAN_ROWS, Subscription
 from pamspec_subscription.queries import ledger
+from pamspec_subscription.rights import Permitted
 from pamspec_subscription.store import read_page
 
 _FETCH_ROWS = 1000
@@ -25,16 +26,20 @@ class Collected:
     envelopes: dict[str, bytes] | None = None
 
 
-async def collect(conn: Connection, subscription: Subscription, matcher: Matcher, after: int, limit: int) -> Collected:
+async def collect(
+    conn: Connection, subscription: Subscription, matcher: Matcher, permitted: Permitted, after: int, limit: int
+) -> Collected:
     """The matching events after a position, at most `limit`, from at most SCAN_ROWS ledger rows and PAGE_BYTES."""
     limit = min(limit, subscription.delivery.batching_max_events)
-    page = await _events(conn, subscription, matcher, after, limit)
+    page = await _events(conn, subscription, matcher, permitted, after, limit)
     if not subscription.include_content:
         return page
     return await _with_envelopes(conn, subscription, page)
 
 
-async def _events(conn: Connection, subscription: Subscription, matcher: Matcher, after: int, limit: int) -> Collected:
+async def _events(
+    conn: Connection, subscription: Subscription, matcher: Matcher, permitted: Permitted, after: int, limit: int
+) -> Collected:
     end = min(subscription.head.last_seq, after + SCAN_ROWS)
     acked = frozenset(subscription.acked_ahead)
     events: list[Entry] = []
@@ -44,6 +49,9 @@ async def _events(conn: Connection, subscription: Subscription, matcher: Matcher
         found = matcher.select(page.entries)
         if acked:
             found = [entry for entry in found if entry.sequence not in acked]
+        if found and not permitted.sight.everything:
+            async with scoped(conn, [subscription.scope_key]):
+                found = await ledger.in_sight(conn, subscription.scope_key, found, permitted)
         after = page.scanned_to
         if len(events) + len(found) >= limit:
             found = found[: limit - len(events)]

@@ -24,7 +24,7 @@ from pamspec_subscription.matching import Matcher, viewer_of
 from pamspec_subscription.model import STREAMED, Subscription, check_position
 from pamspec_subscription.queries import cursors, subscriptions
 from pamspec_subscription.registry import Registry, Seat
-from pamspec_subscription.rights import REVOKED, Decide
+from pamspec_subscription.rights import REVOKED, Access, Permitted
 from pamspec_subscription.store import Store
 from pamspec_subscription.visibility import own
 
@@ -40,7 +40,7 @@ class Polling:
     fanout: Fanout
     registry: Registry
     lifecycle: Lifecycle
-    decide: Decide
+    access: Access
 
     async def poll(self, asked: Asked[Poll]) -> Answer:
         """The next events after `after_sequence`, which acknowledges up to there; without it after what was answered
@@ -102,25 +102,37 @@ class _PollCall:
             async with self._around.store.session() as conn:
                 loaded = await subscriptions.load(conn, self._principal.tenant_id, self._request.subscription_id)
                 subscription = check_scope(self._request, own(loaded, self._principal))
-                matcher = Matcher(subscription.filter, viewer_of(self._principal, subscription.actor))
+                none = Matcher(subscription.filter, viewer_of(self._principal, subscription.actor))
                 if subscription.state != "open":
-                    return _Found(subscription, matcher, Collected([], subscription.resume_after))
+                    return _Found(subscription, none, Collected([], subscription.resume_after))
                 self._check(subscription)
-                if self._is_allowed(subscription):
-                    page = await collect(conn, subscription, matcher, self._start(subscription), self._request.max)
-                    if await self._move(conn, subscription, page.next_after):
-                        return _Found(subscription, matcher, page)
+                permitted = await self._permitted(conn, subscription)
+                if permitted is not None:
+                    found = await self._page(conn, subscription, permitted)
+                    if found is not None:
+                        return found
                     continue
             closed = await self._around.lifecycle.close(subscription, "authorization_revoked")
-            return _Found(closed, matcher, Collected([], closed.resume_after))
+            return _Found(closed, none, Collected([], closed.resume_after))
         raise ServiceUnavailable("Other polls of this subscription are faster; poll it from one place.")
 
-    def _is_allowed(self, subscription: Subscription) -> bool:
+    async def _page(self, conn: Connection, subscription: Subscription, permitted: Permitted) -> _Found | None:
+        """The next page; None when another poll answered the same at the same time."""
+        matcher = Matcher(subscription.filter, permitted.viewer)
+        start = self._start(subscription)
+        page = await collect(conn, subscription, matcher, permitted, start, self._request.max)
+        if not await self._move(conn, subscription, permitted, page.next_after):
+            return None
+        return _Found(subscription, matcher, page)
+
+    async def _permitted(self, conn: Connection, subscription: Subscription) -> Permitted | None:
+        """What may be received; None when the right is gone."""
         try:
-            self._around.decide(self._principal, "subscribe", subscription.tenant_id, subscription.head.epochs[0])
+            return await self._around.access.permitted(
+                self._principal, subscription.actor, subscription.scope_key, subscription.head.epochs, conn
+            )
         except REVOKED:
-            return False
-        return True
+            return None
 
     def _check(self, subscription: Subscription) -> None:
         request, head = self._request, subscription.head
@@ -140,7 +152,7 @@ class _PollCall:
             return self._request.after_sequence
         return max(subscription.cursor, subscription.delivered)
 
-    async def _move(self, conn: Connection, subscription: Subscription, next_after: int) -> bool:
+    async def _move(self, conn: Connection, subscription: Subscription, permitted: Permitted, next_after: int) -> bool:
         """Acknowledge, note what is answered and end whatever else holds the subscription; False when another poll
         answered the same at the same time.
         """
@@ -153,7 +165,7 @@ class _PollCall:
         else:
             cursor = after
             if subscription.acked_ahead and after > subscription.cursor:
-                cursor, _ = await advance(conn, subscription, after, ())
+                cursor, _ = await advance(conn, subscription, permitted, after, ())
         release = self._seat is None and subscription.channel in STREAMED and subscription.channel_kind is not None
         if cursor <= subscription.cursor and delivered <= subscription.delivered and not release:
             return True

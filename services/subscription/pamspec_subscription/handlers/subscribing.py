@@ -11,7 +11,6 @@ from pamspec_common.calls import HEADER_LEDGER_EPOCH, HEADER_REPLAYED, Answer
 from pamspec_common.errors import DuplicateOperation, InvalidRequest, ScopeNotFound, ServiceUnavailable
 from pamspec_common.policy import acting_actor
 from pamspec_common.postgres import Connection
-from pamspec_common.principal import RIGHT_ADMIN
 from pamspec_common.strict_json import canonical, dumps
 from pamspec_subscription.describing import entry, opened_answer
 from pamspec_subscription.documents import (
@@ -23,15 +22,15 @@ from pamspec_subscription.documents import (
     request_hash,
     resolve_delivery,
 )
-from pamspec_subscription.handlers.asked import Asked, allowed, check_scope
+from pamspec_subscription.handlers.asked import Asked, check_scope
 from pamspec_subscription.lifecycle import Lifecycle, closed_record
 from pamspec_subscription.model import Subscription, check_position
 from pamspec_subscription.queries import ledger, subscriptions
 from pamspec_subscription.queries.subscriptions import NewSubscription
 from pamspec_subscription.registry import Registry
-from pamspec_subscription.rights import Decide
+from pamspec_subscription.rights import Access
 from pamspec_subscription.store import Store
-from pamspec_subscription.visibility import managed
+from pamspec_subscription.visibility import administers, managed
 
 
 class Subscribing:
@@ -42,12 +41,12 @@ class Subscribing:
         store: Store,
         lifecycle: Lifecycle,
         registry: Registry,
-        decide: Decide,
+        access: Access,
         keepalive_ms: int,
         pushed: Callable[[], None],
     ) -> None:
         self._store, self._lifecycle, self._registry = store, lifecycle, registry
-        self._decide, self._keepalive_ms, self._pushed = decide, keepalive_ms, pushed
+        self._access, self._keepalive_ms, self._pushed = access, keepalive_ms, pushed
 
     async def subscribe(self, asked: Asked[Subscribe]) -> Answer:
         """Open a durable subscription (PAMSPEC P125-P132, S5, S13); the same key answers the first outcome (S16)."""
@@ -76,7 +75,7 @@ class Subscribing:
         if scope_key is None:
             raise ScopeNotFound
         head = await ledger.head(conn, scope_key, principal.tenant_id)
-        self._decide(principal, "subscribe", principal.tenant_id, head.epochs[0])
+        await self._access.permitted(principal, actor, scope_key, head.epochs, conn)
         key = request.idempotency_key or asked.operation_id
         sought = (conn, scope_key, principal.actor_id, key, asked.operation_id)
         if (earlier := await subscriptions.find_request(*sought)) is not None:
@@ -110,7 +109,7 @@ class Subscribing:
         """End a subscription for good (P130, P218); once it is closed, every call answers the same record."""
         async with self._store.session() as conn:
             found = await subscriptions.load(conn, asked.principal.tenant_id, asked.request.subscription_id)
-        subscription = allowed(asked, managed(found, asked.principal), "unsubscribe", self._decide)
+        subscription = check_scope(asked.request, managed(found, asked.principal))
         if subscription.state != "closed":
             position = self._registry.position(subscription.key)
             subscription = await self._lifecycle.close(subscription, "unsubscribed", position)
@@ -133,10 +132,12 @@ class Subscribing:
                 scope_key = await ledger.resolve_scope(conn, principal.tenant_id, request.scope_id)
                 if scope_key is None:
                     raise ScopeNotFound
+                head = await ledger.head(conn, scope_key, principal.tenant_id)
+                await self._access.sees(principal, scope_key, head.epochs, conn)
             after, limit = request.pagination.cursor or "", request.pagination.limit
             if after and not ids.is_id(after):
                 raise InvalidRequest("pagination.cursor is not one of ours; send next_cursor as it came.")
-            owner = None if principal.has(RIGHT_ADMIN) else principal.actor_id
+            owner = None if administers(principal) else principal.actor_id
             found = await subscriptions.list_page(conn, principal.tenant_id, owner, scope_key, after, limit + 1)
         more = found[limit - 1].subscription_id if len(found) > limit else None
         return _listed(found[:limit], more)

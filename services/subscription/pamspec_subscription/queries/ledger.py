@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import datetime, timedelta
+from typing import Any
 
+from pamspec_common.authorization.rows import shown_entry
 from pamspec_common.envelope import envelope_bytes
 from pamspec_common.events import EVENT_TYPES
 from pamspec_common.postgres import Connection
 from pamspec_subscription.entries import Entry
 from pamspec_subscription.matching import OTHER_SUBJECT_TYPES, Matcher
 from pamspec_subscription.model import Head
+from pamspec_subscription.rights import Permitted
 
 RESOLVE_SQL = "SELECT scope_key FROM core.resolve_scope($1, $2)"
 HEAD_SQL = """
@@ -78,6 +81,22 @@ async def page(
             SUBJECT_PAGE_SQL, scope_key, after, to, limit, types, matcher.object_id, list(OTHER_SUBJECT_TYPES)
         )
     return [Entry(row[0], row[1], row[2]) for row in rows]
+
+
+IN_SIGHT_SQL = """
+SELECT l.sequence FROM core.ledger l WHERE l.scope_key = $1 AND l.sequence = ANY ($2::bigint[])
+"""
+
+
+async def in_sight(conn: Connection, scope_key: int, entries: Sequence[Entry], permitted: Permitted) -> list[Entry]:
+    """Those of some entries that may be received; nothing is read where everything is seen."""
+    received = [entry for entry in entries if permitted.viewer.sees(entry)]
+    if permitted.sight.everything or not received:
+        return received
+    values: list[Any] = [scope_key, [entry.sequence for entry in received]]
+    rows = await conn.fetch(IN_SIGHT_SQL + " AND " + shown_entry(permitted.sight, values), *values)
+    seen = {row["sequence"] for row in rows}
+    return [entry for entry in received if entry.sequence in seen]
 
 
 ENVELOPES_SQL = """
