@@ -8,6 +8,8 @@ from typing import Any
 
 import aiohttp
 
+from pamspec_cli import development
+from pamspec_common.keys import key_hash
 from tests.integration.checks import whole
 from tests.integration.harness import Fleet
 
@@ -50,14 +52,24 @@ class Http:
     scope: str
 
     async def call(
-        self, operation: str, document: Document, *, door: str = "gateway", key: str | None = None
+        self,
+        operation: str,
+        document: Document,
+        *,
+        door: str = "gateway",
+        key: str | None = None,
+        bearer: str | None = None,
     ) -> Answer:
-        """The answer of one door."""
-        return await self.send(self.fleet[door].url, operation, document, key)
+        """The answer of one door; `bearer` is another API key than the development one."""
+        return await self.send(self.fleet[door].url, operation, document, key, bearer)
 
-    async def send(self, url: str, operation: str, document: Document, key: str | None = None) -> Answer:
+    async def send(
+        self, url: str, operation: str, document: Document, key: str | None = None, bearer: str | None = None
+    ) -> Answer:
         """The answer at one address."""
         headers = {**self.fleet.headers, **({"Idempotency-Key": key} if key else {})}
+        if bearer is not None:
+            headers["Authorization"] = f"Bearer {bearer}"
         sent = {"scope_id": self.scope, **document}
         async with self.session.post(f"{url}/v1/{operation}", json=sent, headers=headers) as got:
             body = await got.read()
@@ -97,6 +109,16 @@ class Http:
         """All versions of an object."""
         answer = await self.call("inspect_history", {"object_id": object_id})
         return [] if answer.code else list(answer.document["versions"])
+
+
+async def key_with_role(fleet: Fleet, role: str) -> str:
+    """An API key of the development tenant whose actor has this role alone."""
+    text, pepper = secrets.token_hex(16), fleet.deployment.key_pepper.encode()
+    rights: list[str] = []
+    async with fleet.database() as database:
+        key = (f"key:{role}", development.TENANT_ID, key_hash(pepper, text), f"agent:{role}", "agent", rights, [role])
+        await database.execute(development.UPSERT_KEY_SQL, *key)
+    return text
 
 
 @asynccontextmanager

@@ -10,11 +10,10 @@ import pytest_asyncio
 from pamspec_cli import development
 from pamspec_common import contracts, strict_json
 from pamspec_common.calls import Call
-from pamspec_common.keys import key_hash
 from pamspec_common.peers import RemotePeer
 from pamspec_common.principal import TokenSigner, service_principal
 from tests.integration.harness import Fleet
-from tests.integration.plain_http import Answer, Document, Http, in_own_scope
+from tests.integration.plain_http import Answer, Document, Http, in_own_scope, key_with_role
 
 PROVENANCE = {"activity": "test"}
 BASIS = {"policy_basis": "test"}
@@ -280,15 +279,7 @@ async def refused_as_erased(http: Http, operation: str) -> Answer:
 
 async def refused_to_a_reader(http: Http) -> Answer:
     """A create by a key whose only role is to read."""
-    text, pepper = secrets.token_hex(16), http.fleet.deployment.key_pepper.encode()
-    async with http.fleet.database() as database:
-        rights: list[str] = []
-        key = ("key:reader", development.TENANT_ID, key_hash(pepper, text), "agent:reader", "agent", rights, ["reader"])
-        await database.execute(development.UPSERT_KEY_SQL, *key)
-    url, headers = http.fleet["gateway"].url, {"Authorization": f"Bearer {text}"}
-    sent = {"scope_id": http.scope, **http.made({"n": 1})}
-    async with http.session.post(f"{url}/v1/create", json=sent, headers=headers) as got:
-        return Answer(got.status, await got.read(), await got.json(), got.headers)
+    return await http.call("create", http.made({"n": 1}), bearer=await key_with_role(http.fleet, "reader"))
 
 
 async def failed_on_damage(http: Http) -> Answer:
