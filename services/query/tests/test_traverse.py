@@ -11,6 +11,7 @@ from pamspec_common.strict_json import dumps
 from services.query.tests.asking import SCOPE, eq, flat, item_name, names, walk
 from services.query.tests.door import Conn, Door
 from services.query.tests.seeds import Scope, Version
+from services.query.tests.test_snapshots import seal
 
 
 def join(scope: Scope, source: str, target: str, label: str = "supports", **more: Any) -> Version:
@@ -284,3 +285,33 @@ async def test_a_hub_is_refused_with_what_to_do(seeding: Conn, door: Door) -> No
     assert error["code"] == "invalid_request"
     assert "relationship_types" in error["message"]
     assert await reached(door, "hub", relationship_types=["supports"]) == []
+
+
+async def test_at_a_snapshot_only_its_members_are_walked(seeding: Conn, door: Door, chain: Scope) -> None:
+    """Neither an object nor a relationship outside a snapshot leads anywhere, and later ones lead nowhere in any."""
+    inside = ("obj:a", "obj:b", "obj:d", "rel:a-b", "rel:b-c", "rel:d-a")
+    chain.put("obj:g", None, availability_state="deleted")
+    await seal(seeding, chain, "snap:whole")
+    await seal(seeding, chain, "snap:some", *inside, "obj:g")
+    join(chain, "a", "f")
+    await chain.flush(seeding)
+
+    async def from_a(snapshot_id: str, **more: Any) -> list[str]:
+        query: dict[str, Any] = {"snapshot_id": snapshot_id, "query": {"kind": "structured", "trust": "all"}, **more}
+        found = await door.ok("query", scope_id=SCOPE, **query)
+        return sorted(item_name(item) for item in found["items"])
+
+    deep = {"from": ["obj:a"], "depth": 4, "direction": "outgoing"}
+    assert await from_a("snap:whole", traverse=deep) == ["b", "c", "d", "e"]
+    assert await from_a("snap:some", traverse=deep) == ["b"]
+    assert await from_a("snap:some", traverse={**deep, "direction": "both"}) == ["b", "d"]
+    for outside in ("obj:c", "obj:f"):
+        error = await door.refused(
+            "query",
+            scope_id=SCOPE,
+            snapshot_id="snap:some",
+            query={"kind": "structured"},
+            traverse={**deep, "from": [outside]},
+        )
+        assert error["code"] == "object_not_found"
+    assert await from_a("snap:some", traverse={**deep, "from": ["obj:g"]}) == []

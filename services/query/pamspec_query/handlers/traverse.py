@@ -54,10 +54,10 @@ class Traversal:
     async def run(self, home: Ground, start: Sequence[str], depth: int) -> list[Ground]:
         """The scopes that were walked in, the query's own first, with what was reached in each."""
         self.grounds[home.scope_id] = home
-        found = await traversal.visible(self.conn, home.scope_key, start, home.position, home.sight)
+        found = await self._visible(home, start)
         missing = [object_id for object_id in start if object_id not in found]
         for object_id in missing:
-            if not await heads.object_exists(self.conn, home.scope_key, object_id, b"o", home.position, home.sight):
+            if not await self._exists(home, object_id):
                 raise ObjectNotFound(
                     "An object to start from is not visible here; check traverse.from.",
                     details={"field": "traverse.from"},
@@ -70,6 +70,17 @@ class Traversal:
                 break
         others = [ground for ground in self.grounds.values() if ground and ground.sequences and ground is not home]
         return [home, *sorted(others, key=lambda ground: ground.scope_key)]
+
+    async def _visible(self, ground: Ground, object_ids: Sequence[str]) -> dict[str, int]:
+        return await traversal.visible(
+            self.conn, ground.scope_key, object_ids, ground.position, self.walk.pinned, ground.sight
+        )
+
+    async def _exists(self, home: Ground, object_id: str) -> bool:
+        pinned = self.walk.pinned
+        if pinned is not None and not await traversal.is_pinned(self.conn, home.scope_key, object_id, pinned):
+            return False
+        return await heads.object_exists(self.conn, home.scope_key, object_id, b"o", home.position, home.sight)
 
     async def _hop(self, frontier: Mapping[str, Sequence[str]]) -> dict[str, list[str]]:
         following: dict[str, set[str]] = {}
@@ -97,7 +108,7 @@ class Traversal:
         ground = self.grounds[scope_id]
         assert ground is not None
         ground.seen.update(object_ids)
-        found = await traversal.visible(self.conn, ground.scope_key, object_ids, ground.position, ground.sight)
+        found = await self._visible(ground, object_ids)
         self._reach(ground, list(found.values()))
         return sorted(found)
 
@@ -153,6 +164,7 @@ async def traverse(
         types=None if request.relationship_types is None else sorted(set(request.relationship_types)),
         states=wanted.states.lists(),
         valid_at=wanted.valid_at,
+        pinned=wanted.pinned,
     )
     now = wanted.ledger_sequence is None and wanted.recorded_at is None
     return await Traversal(context, conn, walk, ended, now).run(home, sorted(set(request.from_)), request.depth)

@@ -47,7 +47,7 @@ SELECT from_seq, far, far_scope FROM walked ORDER BY from_seq, far
 """
 HOP_SQL: LiteralString = _OUT + _IN + _STEPS
 
-VISIBLE_SQL = """
+VISIBLE_SQL: LiteralString = """
 SELECT k.object_id, v.ledger_seq FROM unnest($2::text[]) AS k (object_id)
 CROSS JOIN LATERAL (
   SELECT v.ledger_seq FROM core.version v
@@ -57,6 +57,12 @@ CROSS JOIN LATERAL (
   SELECT s.availability_state FROM core.version_span s
   WHERE s.scope_key = $1 AND s.from_seq = v.ledger_seq LIMIT 1) s
 WHERE s.availability_state IN ('available', 'partially_redacted')
+"""
+
+PINNED_SQL = """
+SELECT EXISTS (
+  SELECT FROM core.version v
+  WHERE v.scope_key = $1 AND v.ledger_seq = ANY ($3::bigint[]) AND v.object_id = $2 AND v.kind = 'o')
 """
 
 SHOW_SCOPES_SQL = "SELECT set_config('pamspec.scope_keys', $1, true)"
@@ -72,6 +78,8 @@ class Walk:
     states: Sequence[Sequence[str]]
     """Of the relationships: lifecycle, availability, retention and validation."""
     valid_at: datetime | None
+    pinned: Sequence[int] | None = None
+    """The only versions, of relationships and objects, that are walked; None where all are."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,19 +99,28 @@ async def hop(
         [scope_key, object_ids, position, walk.outgoing, walk.incoming, walk.types, *walk.states, walk.valid_at, limit]
     )
     sql = HOP_SQL
-    if not sight.everything:
-        seen: LiteralString = " AND " + shown(sight, arguments.values)
+    if walk.pinned is not None or not sight.everything:
+        seen: LiteralString = "" if sight.everything else " AND " + shown(sight, arguments.values)
+        if walk.pinned is not None:
+            seen += " AND s.from_seq = ANY (" + arguments.add(list(walk.pinned), "bigint[]") + ")"
         sql = _OUT + seen + _IN + seen + _STEPS
     rows = await conn.fetch(sql, *arguments.values)
     return [Step(row["from_seq"], row["far"], row["far_scope"]) for row in rows]
 
 
 async def visible(
-    conn: Connection, scope_key: int, object_ids: Sequence[str], position: int, sight: Sight
+    conn: Connection,
+    scope_key: int,
+    object_ids: Sequence[str],
+    position: int,
+    pinned: Sequence[int] | None,
+    sight: Sight,
 ) -> dict[str, int]:
     """Of some ids the objects that are there at a position, seen and not erased, with their version's sequence."""
     arguments = Arguments([scope_key, object_ids, position])
     sql = VISIBLE_SQL
+    if pinned is not None:
+        sql += " AND v.ledger_seq = ANY (" + arguments.add(list(pinned), "bigint[]") + ")"
     if not sight.everything:
         sql += (
             " AND EXISTS (SELECT FROM core.version_span s WHERE s.scope_key = $1 AND s.from_seq = v.ledger_seq"
@@ -111,6 +128,11 @@ async def visible(
         )
     rows: list[asyncpg.Record] = await conn.fetch(sql, *arguments.values)
     return {row["object_id"]: row["ledger_seq"] for row in rows}
+
+
+async def is_pinned(conn: Connection, scope_key: int, object_id: str, pinned: Sequence[int]) -> bool:
+    """Whether one of these versions is of that object, erased or not."""
+    return bool(await conn.fetchval(PINNED_SQL, scope_key, object_id, pinned))
 
 
 async def show_scopes(conn: Connection, scope_keys: Sequence[int]) -> None:
