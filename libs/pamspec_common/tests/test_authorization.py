@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import time
 from itertools import product
 from typing import Any
 
@@ -255,3 +256,27 @@ def test_a_forbidding_rule_is_named() -> None:
     assert deletes.rule({"object_type": "claim"}) is None
     nothing = decide(parse('@id("x") forbid(principal, action, resource);'), subject, "read", NOW)
     assert nothing.never
+
+
+@pytest.mark.parametrize(
+    "condition",
+    [
+        "(" * 15_000 + "true" + ")" * 15_000,
+        "[" * 10_000 + "1" + "]" * 10_000 + " == 1",
+        "{a: " * 8_000 + "1" + "}" * 8_000 + " == 1",
+        '(")" == ' * 6_000 + "true" + ")" * 6_000,
+        "( //)\n" * 8_000 + "true" + ")" * 8_000,
+        "context has " + ".".join(["a"] * 8_000),
+        "context has " + "a. //\n" * 7_000 + "a",
+    ],
+)
+def test_rules_that_would_end_or_stop_the_parser_are_refused_before_it_sees_them(condition: str) -> None:
+    started = time.monotonic()
+    with pytest.raises(PolicyRefused, match="nests deeper"):
+        parse(f'@id("a") permit(principal, action, resource) when {{ {condition} }};')
+    assert time.monotonic() - started < 2
+
+
+def test_brackets_in_texts_and_comments_nest_nothing() -> None:
+    text = "(" * 500
+    parse(f'// {text}\n@id("a") permit(principal, action, resource) when {{ resource.object_type == "{text}" }};')

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import resource
 import time
 from pathlib import Path
 from typing import Any
@@ -254,6 +255,13 @@ _MUTUAL = {f"q{n}": {"properties": {"a": {"anyOf": [{"$ref": f"#/$defs/q{m}"} fo
         ({"properties": {"a": {"$ref": "#"}}, "patternProperties": {"^a": {"$ref": "#"}}}, "schema"),
         ({"items": {"$ref": "#"}, "contains": {"$ref": "#"}}, "schema"),
         ({"enum": [{"a": n} for n in range(500)]}, "schema"),
+        ({"enum": list(range(500))}, "schema"),
+        ({"enum": [n + 0.5 for n in range(50)]}, "schema"),
+        ({"enum": [f"t{n}" for n in range(2000)] + [None]}, "schema"),
+        ({"allOf": [{"not": {"const": n + 0.5}} for n in range(50)]}, "schema"),
+        ({"allOf": [{"multipleOf": 1e-300}] * 5}, "schema"),
+        ({"items": {"dependentRequired": {f"a{n}": ["b"] for n in range(3000)}}}, "schema"),
+        ({"allOf": [True], "$ref": "#/allOf/\u00b2"}, "schema"),
         ({"properties": {f"p{n}": {"allOf": [{"$ref": "#"}, {"required": [f"q{n}"]}]} for n in range(700)}}, "schema"),
         ({"pattern": "^(?=a)b"}, "schema/pattern"),
         ({"pattern": r"(a)\1"}, "schema/pattern"),
@@ -281,7 +289,9 @@ async def test_a_schema_that_could_cost_too_much_is_refused_at_once(
     [
         {"properties": {"left": {"$ref": "#"}, "right": {"$ref": "#"}, "all": {"items": {"$ref": "#"}}}},
         {"oneOf": [{"$ref": f"#/$defs/v{n}"} for n in range(30)], "$defs": {f"v{n}": {"const": n} for n in range(30)}},
-        {"enum": list(range(5000))},
+        {"enum": [f"city-{n}" for n in range(4000)]},
+        {"enum": [*range(100), None]},
+        {"multipleOf": 0.01, "minimum": 0.5},
         {"properties": {f"p{n}": {"type": "string"} for n in range(1500)}},
         {"properties": {"$ref": {"type": "string"}, "$id": {"type": "integer"}, "pattern": {"type": "string"}}},
         {"pattern": r"^[\p{L}\p{N} .-]{1,64}$"},
@@ -308,6 +318,45 @@ def test_validation_takes_time_in_proportion_to_the_content() -> None:
     assert wide.breach(orjson.dumps([1] * 150_000 + [-1])) is not None
     assert ContentSchema(PLANT, {"pattern": "^(a+)+$"}).breach(b'"' + b"a" * 900_000 + b'b"') is not None
     assert time.monotonic() - started < 30
+
+
+_CHEAP = {"type": "string"}
+
+
+@pytest.mark.parametrize(
+    ("schema", "content", "pointer", "rule"),
+    [
+        ({"items": _CHEAP}, [1] * 300_000, "/0", "type"),
+        ({"items": {"enum": [n + 0.5 for n in range(5)]}}, [1] * 300_000, "/0", "enum"),
+        ({"propertyNames": {"pattern": "^a"}}, {f"b{n}": 1 for n in range(80_000)}, "", "propertyNames"),
+        ({"anyOf": [{"items": _CHEAP}] * 50}, [1] * 300_000, "", "anyOf"),
+        ({"oneOf": [{"items": _CHEAP}] * 50}, [1] * 300_000, "", "oneOf"),
+        ({"properties": {"a": {"oneOf": [{"items": _CHEAP}] * 50}}}, {"a": [1] * 300_000}, "/a", "oneOf"),
+        ({"anyOf": [{"items": _CHEAP}, {"$ref": "#/anyOf/0"}]}, [1] * 300_000, "", "schema"),
+        ({"anyOf": [True], "unevaluatedItems": _CHEAP}, [1] * 300_000, "", "schema"),
+    ],
+)
+def test_finding_a_breach_keeps_one_error_however_many_there_are(
+    schema: Document, content: Any, pointer: str, rule: str
+) -> None:
+    compiled = ContentSchema(PLANT, json.loads(checked_schema(PLANT, schema)))
+    data = orjson.dumps(content)
+    before, started = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, time.monotonic()
+    assert compiled.breach(data) == (pointer, rule)
+    assert time.monotonic() - started < 5
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 300 * 1024
+
+
+def test_alternatives_decide_as_they_stand() -> None:
+    """What finds the place never decides: what is valid stays valid, beside unevaluated members too."""
+    schema = {"anyOf": [{"properties": {"a": True}}], "unevaluatedProperties": False}
+    compiled = ContentSchema(PLANT, json.loads(checked_schema(PLANT, schema)))
+    assert compiled.breach(b'{"a":1}') is None
+    assert compiled.breach(b'{"b":1}') == ("", "schema")
+    nested = ContentSchema(PLANT, {"allOf": [{"oneOf": [{"const": {"anyOf": []}}, {"type": "integer"}]}]})
+    assert nested.breach(b'{"anyOf":[]}') is None
+    assert nested.breach(b"1") is None
+    assert nested.breach(b'"1"') == ("", "oneOf")
 
 
 def test_large_numbers_keep_their_kind() -> None:

@@ -7,10 +7,12 @@ class, and a decision for the class is a decision for each of them.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from importlib.resources import files
+from itertools import accumulate
 from typing import Any
 
 import cedarpy
@@ -20,9 +22,15 @@ from pamspec_common.authorization.vocabulary import ACTIONS, ATTRIBUTES, SCHEMA
 
 MAX_TEXT = 64 * 1024
 MAX_RULES = 200
+MAX_NESTING = 100
+"""How many brackets may be open at one place; the parser's stack ends the process at some more."""
+MAX_PATH = 16
+"""How many names may follow each other by dots; the time of the parser doubles with some of them."""
 MAX_CLASSES = 4096
 """How many classes of memories the rules of one action may tell apart."""
 
+_TEXT_OR_COMMENT = re.compile(r'"(?:[^"\\]|\\.)*+"|//[^\n]*+', re.DOTALL)
+_PATH = re.compile(rf"(?:\s*+\.\s*+\w++){{{MAX_PATH + 1}}}")
 _COMPARED = {"==", "!="}
 _ON_TIME = {"<", "<=", ">", ">="}
 _LOGIC = {"&&", "||", "!", "if-then-else", "contains", "containsAny", "containsAll", "isEmpty", "has", ".", "Record"}
@@ -78,6 +86,7 @@ def parse(text: str) -> Policies:
     """The rules of a text; PolicyRefused naming each rule that cannot apply, before anything of it does."""
     if len(text.encode()) > MAX_TEXT:
         raise PolicyRefused([("policy", f"it is longer than {MAX_TEXT} bytes")])
+    _check_nesting(text)
     rules = _rules(text)
     problems = [(rule, problem) for rule, body in rules.items() for problem in _Reading(body).problems()]
     checked = cedarpy.validate_policies(text, schema())
@@ -89,6 +98,16 @@ def parse(text: str) -> Policies:
         raise PolicyRefused(problems)
     _check_classes(mentions)
     return Policies(text, cedarpy.PolicySet.from_str(text), mentions)
+
+
+def _check_nesting(text: str) -> None:
+    """Before any parser sees the text."""
+    bare = _TEXT_OR_COMMENT.sub(lambda found: " " if found[0].startswith("//") else '""', text)
+    deepest = max(accumulate((char in "([{") - (char in ")]}") for char in bare), default=0)
+    if deepest > MAX_NESTING or _PATH.search(bare):
+        raise PolicyRefused(
+            [("policy", f"it nests deeper than {MAX_NESTING} brackets or names more than {MAX_PATH} members in a row")]
+        )
 
 
 def combined(parts: Sequence[Policies]) -> Policies:

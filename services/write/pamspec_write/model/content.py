@@ -16,6 +16,7 @@ from pamspec_common import contracts
 from pamspec_common.contracts.formats import is_date_time, is_uri
 from pamspec_common.errors import InvalidRequest
 from pamspec_common.strict_json import canonical
+from pamspec_write.model.locating import locating
 from pamspec_write.model.schema_bounds import check_bounds
 
 MAX_SCHEMA_BYTES = 64 * 1024
@@ -29,7 +30,10 @@ _SHOWN = 255
 
 
 class Breach(NamedTuple):
-    """Where content breaks its schema (a JSON Pointer), and which keyword."""
+    """Where content breaks its schema (a JSON Pointer), and which keyword.
+
+    The rule `schema` at the root says that one breach could not be told from another at a bounded cost.
+    """
 
     pointer: str
     rule: str
@@ -38,7 +42,7 @@ class Breach(NamedTuple):
 class ContentSchema:
     """A compiled schema of content."""
 
-    __slots__ = ("_known", "_validator", "schema_id")
+    __slots__ = ("_known", "_locator", "_validator", "schema_id")
 
     def __init__(
         self, schema_id: str, document: Mapping[str, Any] | bool, registry: jsonschema_rs.Registry | None = None
@@ -46,15 +50,11 @@ class ContentSchema:
         """ValueError for a document that is no schema, or whose patterns the engine does not take."""
         self.schema_id = schema_id
         self._known = frozenset(_member_names(document))
+        whole = document if isinstance(document, bool) else dict(document)
         try:
-            self._validator = jsonschema_rs.Draft202012Validator(
-                document if isinstance(document, bool) else dict(document),
-                formats=_FORMATS,
-                validate_formats=True,
-                pattern_options=_PATTERNS,
-                registry=registry,
-                offline=True,
-            )
+            self._validator = _compiled(whole, registry)
+            where = locating(whole)
+            self._locator = self._validator if where is whole else _compiled(where, registry)
         except (jsonschema_rs.ValidationError, jsonschema_rs.ReferencingError, ValueError) as problem:
             raise ValueError(_place_of(problem)) from None
 
@@ -63,7 +63,12 @@ class ContentSchema:
         value = jiter.from_json(content, allow_inf_nan=False, float_mode="float")
         if self._validator.is_valid(value):
             return None
-        error = next(self._validator.iter_errors(value))
+        try:
+            self._locator.validate(value)
+        except jsonschema_rs.ValidationError as problem:
+            error = problem
+        else:
+            return Breach("", "schema")
         pointer = "".join(f"/{self._shown(step)}" for step in error.instance_path)[:_SHOWN]
         return Breach(pointer, error.kind.name)
 
@@ -72,6 +77,19 @@ class ContentSchema:
         if isinstance(step, int):
             return str(step)
         return step.replace("~", "~0").replace("/", "~1") if step in self._known else "*"
+
+
+def _compiled(
+    document: dict[str, Any] | bool, registry: jsonschema_rs.Registry | None
+) -> jsonschema_rs.Draft202012Validator:
+    return jsonschema_rs.Draft202012Validator(
+        document,
+        formats=_FORMATS,
+        validate_formats=True,
+        pattern_options=_PATTERNS,
+        registry=registry,
+        offline=True,
+    )
 
 
 @cache

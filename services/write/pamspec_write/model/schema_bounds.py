@@ -8,6 +8,7 @@ subschemas that can meet at one place.
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -27,6 +28,13 @@ _SAME_LISTS = ("allOf", "anyOf", "oneOf")
 _ANY_MEMBER = ("additionalProperties", "unevaluatedProperties", "propertyNames")
 _ANY_ITEM = ("items", "contains", "unevaluatedItems")
 _REFUSED = ("$id", "$anchor", "$dynamicAnchor", "$dynamicRef", "$recursiveRef", "$recursiveAnchor", "$vocabulary")
+_INDEX = re.compile(r"(?:0|[1-9][0-9]{0,8})\Z")
+_NAMES_AS_ONE = 8
+"""So many names of `dependentRequired` are looked up in the time of one subschema."""
+_TEXTS_AS_ONE = 4
+"""So many texts that stand beside other values are compared in the time of one subschema."""
+_EXACT, _DIVISION = 16, 64
+"""What a comparison with a number that no register holds exactly takes, and a division by one, in subschemas."""
 _OTHER = "\0"
 """Stands for every member that a schema does not name."""
 
@@ -136,7 +144,8 @@ class _Walk:
         schema = self._known[name]
         weight = 1 + sum(self._weight(below, (*path, name)) for below in self._same(schema))
         if isinstance(schema, dict):
-            weight += sum(isinstance(value, dict | list) for value in _list(schema.get("enum")))
+            weight += _comparisons(schema)
+            weight += len(_dict(schema.get("dependentRequired"))) // _NAMES_AS_ONE
             if "unevaluatedProperties" in schema or "unevaluatedItems" in schema:
                 weight *= 2
         self._weights[name] = weight = min(weight, MAX_WIDTH + 1)
@@ -158,7 +167,7 @@ class _Walk:
         found = self._root
         for step in reference[2:].split("/") if reference != "#" else ():
             name = step.replace("~1", "/").replace("~0", "~")
-            if isinstance(found, list) and name.isdigit() and int(name) < len(found):
+            if isinstance(found, list) and _INDEX.match(name) and int(name) < len(found):
                 found = found[int(name)]
             elif isinstance(found, dict) and name in found:
                 found = found[name]
@@ -217,6 +226,34 @@ class _Walk:
                     met[self._name(one)] += times
             if met:
                 yield self._place(met)
+
+
+def _comparisons(schema: Schema) -> int:
+    """What a schema's own values cost to compare, in subschemas; texts alone are looked up and cost nothing."""
+    values = [*_list(schema.get("enum")), *([schema["const"]] if "const" in schema else [])]
+    cost = sum(_comparison(value) for value in values)
+    texts = sum(isinstance(value, str) for value in values)
+    if texts < len(values):
+        cost += texts // _TEXTS_AS_ONE
+    step = schema.get("multipleOf", 1)
+    if _is_number(step) and not _is_plain(step):
+        cost += _DIVISION
+    return cost
+
+
+def _comparison(value: Any) -> int:
+    if _is_number(value):
+        return 1 if _is_plain(value) else _EXACT
+    return int(isinstance(value, dict | list))
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def _is_plain(value: Any) -> bool:
+    """An integer that a register holds; every other number is compared digit by digit."""
+    return isinstance(value, int) and abs(value) < 2**53
 
 
 def _list(value: Any) -> list[Any]:
