@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
+from contextlib import aclosing
 
 import orjson
 
@@ -72,10 +73,11 @@ async def _send_lines(exporting: Exporting, gone: asyncio.Future[None], send: Se
     headers.append((b"content-type", MEDIA_TYPE.encode()))
     await send({"type": "http.response.start", "status": 200, "headers": headers})
     try:
-        async for lines in exporting.lines():
-            await send({"type": "http.response.body", "body": lines, "more_body": True})
-            if gone.done():
-                raise ClientGone
+        async with aclosing(exporting.lines()) as pieces:
+            async for lines in pieces:
+                await send({"type": "http.response.body", "body": lines, "more_body": True})
+                if gone.done():
+                    raise ClientGone
     except PamspecError as error:
         _log.warning("an export ends early: %s", error, extra={"action": "export_failed"})
         body = refusal(error).body

@@ -303,7 +303,7 @@ async def test_the_same_remapping_again_is_the_same_answer(store: Store) -> None
 
 
 async def test_many_batches_keep_histories_together(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(storing, "BATCH_ENTRIES", 2)
+    monkeypatch.setattr(storing, "BATCH_LINES", 2)
     writer = store.writer
     await lived(writer)
     first = await writer.create(0, object_id="obj:long")

@@ -3,7 +3,18 @@
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 
-from pamspec_cli.bench import catchup, create_inprocess, delivery, http, idle, operations, queries, relay, verify
+from pamspec_cli.bench import (
+    catchup,
+    create_inprocess,
+    delivery,
+    http,
+    idle,
+    operations,
+    queries,
+    relay,
+    transfer,
+    verify,
+)
 from pamspec_cli.bench.environment import Environment, environment
 from pamspec_cli.bench.figures import Figure
 from pamspec_cli.bench.generator import LoadFailed
@@ -54,6 +65,8 @@ GROUPS = (
     Group(("catchup.poll",), _one(catchup.catch_up)),
     Group(("catchup.long_ledger",), _one(catchup.long_ledger), scale=True),
     Group(("verify.entries",), _one(verify.entries)),
+    Group(("export.versions", "import.versions"), transfer.rates),
+    Group(("export.resident", "import.resident"), transfer.resident, scale=True),
     Group(("query.structured",), _one(queries.structured), scale=True),
     Group(("history.long_object",), _one(queries.long_object), scale=True),
     Group(("idle.resident", "idle.start", "idle.bytes_per_object"), idle.idle),

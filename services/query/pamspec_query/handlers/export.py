@@ -1,15 +1,16 @@
 """export: a scope as lines of JSON, streamed a page at a time (PAMSPEC P15, P58, P78).
 
-Invariant: no connection is held while a line waits for the client, and no page depends on how long the one before it
-took. Entries and versions never change, so that pages of different moments belong together; only an erasure takes
+Invariant: no connection is held while a line waits for the client, however long it waits; at most one page more is read
+meanwhile. Entries and versions never change, so that pages of different moments belong together; only an erasure takes
 something away. Where a page lacks what an entry beyond the position erased, the export goes on up to that entry: its
 file explains every gap that it has.
 """
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+import asyncio
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
+from contextlib import aclosing, asynccontextmanager
 
 import msgspec
 
@@ -58,7 +59,7 @@ class Exporting:
         """The position that the export set out for."""
         return headers(self._scope.last_seq, self._scope.ledger_epoch)
 
-    async def lines(self) -> AsyncIterator[bytes]:
+    async def lines(self) -> AsyncGenerator[bytes, None]:
         """The whole export, some lines at a time."""
         yield self._manifest()
         scope = encode_line(
@@ -70,12 +71,11 @@ class Exporting:
         )
         self._tally.add(scope)
         yield scope
-        while self._tally.sequence < self._until:
-            rows = await self._page()
-            lines = b"".join([self._line(row) for row in rows])
-            del rows
-            self._tally.add(lines)
-            yield lines
+        async with aclosing(self._pages()) as pages:
+            async for rows in pages:
+                lines = b"".join([self._line(row) for row in rows])
+                self._tally.add(lines)
+                yield lines
         async for lines in rule_lines(self._reading, self._scope_key, self._tally.sequence):
             self._tally.add(lines)
             yield lines
@@ -86,16 +86,29 @@ class Exporting:
         watermark = Watermark(self._scope.ledger_epoch, self._scope.last_seq)
         return manifest_line(self._request.scope_id, watermark, self._at, self._context.actor_id, embeddings)
 
-    async def _page(self) -> Sequence[EntryRow]:
+    async def _pages(self) -> AsyncGenerator[Sequence[EntryRow], None]:
+        """All entries in order; a page is read while the lines of the one before it are made and sent."""
+        rows = await self._page(0) if self._until else ()
+        while rows:
+            after = rows[-1].sequence
+            following = asyncio.create_task(self._page(after)) if after < self._until else None
+            try:
+                yield rows
+                rows = () if following is None else await following
+            finally:
+                if following is not None:
+                    following.cancel()
+
+    async def _page(self, after: int) -> Sequence[EntryRow]:
         """The next entries, on the rights that hold at this moment."""
         async with self._reading() as conn:
-            rows = await self._read_page(conn)
+            rows = await self._read_page(conn, after)
         if not rows:
-            raise RuntimeError(f"the ledger of scope {self._scope_key} ends after {self._tally.sequence}")
+            raise RuntimeError(f"the ledger of scope {self._scope_key} ends after {after}")
         return rows
 
-    async def _read_page(self, conn: Connection) -> Sequence[EntryRow]:
-        rows = await export_page(conn, self._scope_key, self._tally.sequence, self._until, PAGE_ROWS, PAGE_BYTES)
+    async def _read_page(self, conn: Connection, after: int) -> Sequence[EntryRow]:
+        rows = await export_page(conn, self._scope_key, after, self._until, PAGE_ROWS, PAGE_BYTES)
         missing = [version for row in rows if (version := _erased(row)) is not None]
         if missing:
             events = await erasures(conn, self._scope_key, missing)

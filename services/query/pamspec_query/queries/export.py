@@ -16,17 +16,18 @@ SELECT s.document, s.ledger_id, h.last_seq, h.ledger_epoch FROM core.scope s JOI
 WHERE s.scope_key = $1
 """
 
-# Each part is found by its key, one after the other: the next `$4` positions, of which as many are answered as weigh
-# `$5` bytes, and at least one. The records come with the version that they answer.
+# The next `$4` positions, of which as many are answered as weigh `$5` bytes, and at least one. Each part is looked up
+# by its key, row by row (LATERAL with LIMIT), so that no plan joins ranges, whatever the statistics of a young table
+# say. The records come with the version that they answer.
 EXPORT_PAGE_SQL = """
 WITH page AS MATERIALIZED (
   SELECT l.sequence, l.event, l.entry_hash, v.object_id, v.version_seq, v.metadata, p.operation_hash, p.salt,
          p.content, p.private
   FROM (SELECT * FROM core.ledger WHERE scope_key = $1 AND sequence > $2 AND sequence <= least($3, $2 + $4)) l
-  LEFT JOIN core.version v ON v.scope_key = $1 AND v.ledger_seq = l.sequence
-    AND v.ledger_seq > $2 AND v.ledger_seq <= least($3, $2 + $4)
-  LEFT JOIN core.version_private p ON p.scope_key = $1 AND p.ledger_seq = l.sequence
-    AND p.ledger_seq > $2 AND p.ledger_seq <= least($3, $2 + $4)
+  LEFT JOIN LATERAL (
+    SELECT * FROM core.version v WHERE v.scope_key = $1 AND v.ledger_seq = l.sequence LIMIT 1) v ON true
+  LEFT JOIN LATERAL (
+    SELECT * FROM core.version_private p WHERE p.scope_key = $1 AND p.ledger_seq = l.sequence LIMIT 1) p ON true
 ), weighed AS (
   SELECT page.*, row_number() OVER (ORDER BY sequence) AS n,
          sum(octet_length(event) + coalesce(octet_length(content), 0) + coalesce(octet_length(private), 0))

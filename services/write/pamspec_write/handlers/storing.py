@@ -6,7 +6,10 @@ the file; nobody sees a scope that is new before all of it is there, and one tha
 
 from __future__ import annotations
 
+import asyncio
 import os
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
@@ -37,10 +40,11 @@ from pamspec_write.model.facts import ScopeRef, ScopeState
 from pamspec_write.model.imports import Arrivals, unexplained
 from pamspec_write.model.records import positions
 from pamspec_write.model.remapping import Remapping
+from pamspec_write.model.rule_lines import RuleLine
 from pamspec_write.queries import scopes, transfer
 from pamspec_write.queries.commit import erase, write
 
-BATCH_ENTRIES = 200
+BATCH_LINES = 200
 BATCH_BYTES = 1024 * 1024
 LOCK_MS = 30_000
 """How long an import waits for another one into the same scope."""
@@ -48,6 +52,8 @@ CHECK_S = 900.0
 """How long one statement over everything that was imported may take."""
 _AHEAD = timedelta(days=1)
 _PAGE = 1000
+_LINES_IN_A_ROW = 16
+"""So many lines are read before others get their turn: other writes, and the batch that is being written."""
 _ENTRIES_FROM = 3
 """The number of the line of the first entry."""
 
@@ -190,32 +196,54 @@ class Storing:
     async def _fill(
         self, conn: Connection, spool: Spool, state: ScopeState, ledger_id: bytes, rules: RuleStore
     ) -> None:
-        """Store the lines, a batch of entries at a time, and behind them the rules."""
+        """Store the lines: a batch of entries is read while the one before it is written; behind them the rules."""
+        writing: asyncio.Task[None] | None = None
+        self.line = _ENTRIES_FROM - 1
+        try:
+            async with aclosing(self._batches(spool, ledger_id)) as batches:
+                async for entries, following in batches:
+                    if writing is not None:
+                        await writing
+                    writing = asyncio.create_task(self._write(conn, state, entries)) if entries else None
+                    if following and writing is not None:
+                        await writing
+                    for line in following:
+                        self.line += 1
+                        await rules.add(conn, line)
+            if writing is not None:
+                await writing
+        finally:
+            if writing is not None and not writing.done():
+                await asyncio.gather(writing, return_exceptions=True)
+
+    async def _batches(
+        self, spool: Spool, ledger_id: bytes
+    ) -> AsyncGenerator[tuple[list[Entry], list[RuleLine]], None]:
+        """The lines as they are stored: entries, and the rules that stand behind them."""
         file = self.file
         remapping = (
             Remapping(file.old_scope_id, file.scope_id, ledger_id, file.actor_id, ids.mint, ids.salt)
             if file.remapped
             else None
         )
-        batch: list[Entry] = []
+        entries: list[Entry] = []
+        rules: list[RuleLine] = []
         size = 0
-        self.line = _ENTRIES_FROM - 1
         async for lines in spool.lines():
             for raw in lines:
                 line = decode_line(raw) if raw else None
                 if isinstance(line, EntryLine):
                     entry = read_entry(line)
-                    batch.append(entry if remapping is None else remapping.entry(entry))
-                    size += len(raw)
-                is_rule = isinstance(line, PolicyLine | SchemaLine | HoldLine | HeldLine | SnapshotLine)
-                if batch and (is_rule or len(batch) >= BATCH_ENTRIES or size >= BATCH_BYTES):
-                    await self._write(conn, state, batch)
-                    batch, size = [], 0
-                if isinstance(line, PolicyLine | SchemaLine | HoldLine | HeldLine | SnapshotLine):
-                    self.line += 1
-                    await rules.add(conn, line)
-        if batch:
-            await self._write(conn, state, batch)
+                    entries.append(entry if remapping is None else remapping.entry(entry))
+                elif isinstance(line, PolicyLine | SchemaLine | HoldLine | HeldLine | SnapshotLine):
+                    rules.append(line)
+                size += len(raw)
+                if (len(entries) + len(rules)) % _LINES_IN_A_ROW == 0:
+                    await asyncio.sleep(0)
+                if len(entries) + len(rules) >= BATCH_LINES or size >= BATCH_BYTES:
+                    yield entries, rules
+                    entries, rules, size = [], [], 0
+        yield entries, rules
 
     async def _write(self, conn: Connection, state: ScopeState, batch: list[Entry]) -> None:
         """Write a batch; refuses the line whose version does not follow, or whose id another one has."""

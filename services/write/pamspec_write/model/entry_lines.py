@@ -7,12 +7,14 @@ content that is strict JSON within the limits, and no member that its contract d
 from __future__ import annotations
 
 from dataclasses import dataclass
+from datetime import datetime
 from functools import cache
 from typing import Annotated, Any, Literal
 
 import msgspec
+import orjson
 
-from pamspec_common import contracts, instants, strict_json
+from pamspec_common import contracts, strict_json
 from pamspec_common.documents import Availability, Lifecycle, Retention, Sequence, Validation
 from pamspec_common.envelope import DIGEST_MEMBERS
 from pamspec_common.events import EventType
@@ -212,10 +214,10 @@ def _read_version(part: VersionPart) -> Version:
 def check_event(entry: Entry) -> None:
     """BadLine unless the event is of the one form, with the ids and members that its type may have."""
     event = entry.event
-    document = strict_json.parse(entry.stored)
-    payload = document["payload"]
-    if not _is_plain(payload) or strict_json.dumps(document) != entry.stored:
+    document = _in_one_form(entry.stored)
+    if document is None or not _is_plain(document["payload"]):
         raise BadLine("the event is not written as the service writes it.")
+    payload = document["payload"]
     if not payload.keys() <= _payload_members(event.event_type):
         raise BadLine(f"the payload has a member that {event.event_type} does not have.")
     broken = contracts.events()[event.event_type].broken_presence(document)
@@ -232,8 +234,8 @@ def check_version(version: Version, event: Event) -> None:
     metadata, facts = version.metadata, event.payload
     if version_digest(version.stored) != facts.version_digest:
         raise BadLine("the metadata have another digest than their event says; they were edited.")
-    document = strict_json.parse(version.stored)
-    if strict_json.canonical(document) != version.stored or not document.keys() <= _metadata_members():
+    document = _in_one_form(version.stored)
+    if document is None or not document.keys() <= _metadata_members():
         raise BadLine("the metadata are not written as the service writes them.")
     if (metadata.version_id, metadata.scope_id, metadata.sequence) != (
         event.version_id,
@@ -270,12 +272,11 @@ def _check_parts(version: Version) -> None:
         return
     if version.content is None and metadata.content_digest is not None:
         raise BadLine("the version's content is missing.")
-    document = strict_json.parse(version.private)
     try:
         _private.decode(version.private)
     except msgspec.ValidationError:
         raise BadLine("the private part has a member that no version has.") from None
-    if strict_json.canonical(document) != version.private:
+    if _in_one_form(version.private) is None:
         raise BadLine("the private part is not written as the service writes it.")
     if version.content is not None:
         if len(version.content) > MAX_CONTENT:
@@ -290,11 +291,27 @@ def check_time(text: str | None) -> None:
     if text is None:
         return
     try:
-        if instants.wire(instants.parse(text)) == text:
+        if datetime.fromisoformat(text).isoformat(timespec="microseconds")[:26] + "Z" == text:
             return
     except ValueError:
         pass
     raise BadLine("a time in it is none, or not in the form of the service.")
+
+
+def _in_one_form(stored: bytes) -> dict[str, Any] | None:
+    """The document of bytes that the service has written: compact, members sorted, each once; None for any other.
+
+    Writing again what was read must give the same bytes. One that holds a number which the fast parser would round goes
+    the way that keeps each digit.
+    """
+    try:
+        document: dict[str, Any] = orjson.loads(stored)
+        if orjson.dumps(document, option=orjson.OPT_SORT_KEYS) == stored:
+            return document
+    except (orjson.JSONDecodeError, TypeError):
+        return None
+    document = strict_json.parse(stored)
+    return document if strict_json.canonical(document) == stored else None
 
 
 def _is_plain(value: Any) -> bool:
