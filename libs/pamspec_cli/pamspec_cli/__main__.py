@@ -25,6 +25,8 @@ COMMANDS = (
     "read",
     "query",
     "history",
+    "update",
+    "transition",
     "relate",
     "promote",
     "redact",
@@ -71,7 +73,10 @@ def parser(argv: Sequence[str]) -> argparse.ArgumentParser:
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs one subcommand; its exit code."""
     given = list(sys.argv[1:] if argv is None else argv)
-    arguments = parser(given).parse_args(given)
+    whole = parser(given)
+    arguments, unknown = whole.parse_known_args(given)
+    if unknown:
+        whole.error(f"{arguments.command} has no {' '.join(unknown)}; see  pamspec {arguments.command} --help")
     try:
         return command(arguments.command).run(arguments)
     except DirectoryBusy as busy:

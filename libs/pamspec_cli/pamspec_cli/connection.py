@@ -2,6 +2,7 @@
 
 import argparse
 import functools
+import json
 import os
 import sys
 from collections.abc import Callable
@@ -9,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from pamspec_cli.data import DataDirectory, chosen
-from pamspec_client import AsyncClient, Client, ClientError, NatsLogin, NoAnswer
+from pamspec_client import AsyncClient, Client, ClientError, NatsLogin, NoAnswer, PamspecError
 
 OK, FAILED, USAGE = 0, 1, 2
 
@@ -71,7 +72,7 @@ def _nats(noted: dict[str, object]) -> NatsLogin | None:
 
 
 def reporting(run: Callable[[argparse.Namespace], int]) -> Callable[[argparse.Namespace], int]:
-    """A command whose refusals become one line on standard error and an exit code."""
+    """A command whose refusals become one line on standard error, their details a second, and an exit code."""
 
     @functools.wraps(run)
     def guarded(arguments: argparse.Namespace) -> int:
@@ -87,6 +88,8 @@ def reporting(run: Callable[[argparse.Namespace], int]) -> Callable[[argparse.Na
             return FAILED
         except ClientError as error:
             print(f"pamspec: {error}", file=sys.stderr)
+            if isinstance(error, PamspecError) and (told := _details(error)):
+                print(f"pamspec: {told}", file=sys.stderr)
             return FAILED
         except BrokenPipeError:
             # The reader of our output has left; nothing more can be said to it.
@@ -94,3 +97,14 @@ def reporting(run: Callable[[argparse.Namespace], int]) -> Callable[[argparse.Na
             return FAILED
 
     return guarded
+
+
+def _details(error: PamspecError) -> str:
+    """What a refusal says beside its message; the field stands in the message already."""
+    told = {name: value for name, value in error.details.items() if name != "field"}
+    if error.policy_rule_id:
+        told["policy_rule_id"] = error.policy_rule_id
+    return ", ".join(
+        f"{name} {value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)}"
+        for name, value in told.items()
+    )

@@ -1,4 +1,4 @@
-"""What `pamspec redact` and `pamspec delete` share: what they are about, and the answer."""
+"""What `pamspec redact` and `pamspec delete` share: what they are about, its current version, and the answer."""
 
 import argparse
 from typing import Any
@@ -29,7 +29,7 @@ def erase(arguments: argparse.Namespace, operation: str, target: dict[str, Any])
         request = {
             **about,
             **target,
-            "expected_version_id": arguments.expected or _current(client, about),
+            "expected_version_id": arguments.expected or current_version(client, about),
             "policy_basis": arguments.basis,
             "idempotency_key": arguments.idempotency_key,
         }
@@ -44,7 +44,8 @@ def erase(arguments: argparse.Namespace, operation: str, target: dict[str, Any])
     return OK
 
 
-def _current(client: Client, about: dict[str, Any]) -> str:
+def current_version(client: Client, about: dict[str, Any]) -> str:
+    """The version to follow; Misused where only a history tells it."""
     try:
         return str(client.read_fields(["version_id"], **about)["version_id"])
     except ObjectRedacted:

@@ -4,6 +4,9 @@ import asyncio
 import itertools
 import json
 import re
+import signal
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -58,6 +61,23 @@ async def test_an_object_is_stored_shown_and_found(shell: Shell) -> None:
     history = await shell("history", object_id, "--scope", shell.scope)
     assert "object_created" in history
     assert "version 1: active available retained unverified" in history
+
+
+async def test_an_object_is_updated_restored_and_made_trusted(shell: Shell) -> None:
+    where = ("--scope", shell.scope)
+    object_id, _, first, *_ = (await shell("create", *where, "--text", "six")).split()
+    line = await shell("update", object_id, *where, "--content", '{"n": 1.10}', "--source", "test:here")
+    assert re.fullmatch(rf"{object_id}  version ver:\S+  ledger sequence 2\n", line)
+    assert '"canonical_content":{"n":1.10}' in await shell("read", object_id, *where, "--json")
+    await shell("update", object_id, *where, "--restore", first)
+    assert '"text": "six"' in await shell("read", object_id, *where)
+    refused = await shell("update", object_id, *where, "--text", "a", "--expected", first, code=1)
+    assert re.search(r"\npamspec: current_version_id ver:\S+, expected_version_id ver:\S+\n", refused)
+    moved = await shell("transition", object_id, "validation", "corroborated", *where, "--basis", "checked")
+    assert re.fullmatch(rf"{object_id}  active available retained corroborated  version ver:\S+\n", moved)
+    assert object_id in await shell("query", *where)
+    no_edge = ("transition", object_id, "validation", "unverified", *where, "--basis", "why")
+    assert "pamspec: " in await shell(*no_edge, code=1)
 
 
 async def test_content_is_erased_in_part_by_version_and_whole(shell: Shell) -> None:
@@ -199,6 +219,22 @@ async def test_events_are_tailed(shell: Shell, channel: str) -> None:
     assert [line.split()[-1] for line in lines] == ["0", "1", "2"]
 
 
+@pytest.mark.parametrize("channel", ["poll", "sse", "websocket"])
+async def test_ctrl_c_ends_a_tail_and_its_subscription(shell: Shell, channel: str) -> None:
+    await shell("create", "--scope", shell.scope, "--text", "a")
+    tail = ("tail", shell.scope, "--after", "0", "--event", "object_created", "--channel", channel)
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-m", "pamspec_cli", *tail, *shell.service, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    )
+    assert process.stdout is not None
+    async with asyncio.timeout(30):
+        assert b"object_created" in await process.stdout.readline()
+        process.send_signal(signal.SIGINT)
+        _, errors = await process.communicate()
+    assert (process.returncode, errors) == (0, b"")
+    assert "closed: unsubscribed" in await shell("subscribe", "--list", "--scope", shell.scope)
+
+
 async def test_a_subscription_is_opened_listed_followed_and_ended(shell: Shell) -> None:
     await shell("create", "--scope", shell.scope, "--text", "a")
     opened = json.loads(await shell("subscribe", "--scope", shell.scope, "--after", "0", "--json"))
@@ -232,6 +268,14 @@ async def test_refusals_are_one_line_and_exit_code_1(shell: Shell) -> None:
 )
 async def test_misuse_is_one_line_and_exit_code_2(shell: Shell, arguments: tuple[str, ...]) -> None:
     assert len((await shell(*arguments, code=2)).splitlines()) == 1
+
+
+async def test_an_unknown_argument_is_refused_by_the_name_of_its_command(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    with pytest.raises(SystemExit):
+        main(["delete", "obj:a", "--scope", "workspace:x", "--basis", "why", "--object", "obj:a"])
+    assert "delete has no --object obj:a; see  pamspec delete --help" in capsys.readouterr().err
 
 
 async def test_without_a_service_the_message_says_what_to_do(

@@ -30,16 +30,33 @@ class _Loop:
         self._thread.start()
 
     def run(self, work: Coroutine[Any, Any, R]) -> R:
-        """The result of a coroutine; an interruption of the waiting thread cancels it."""
+        """The result of a coroutine; an interruption of the waiting thread cancels it and waits until it has ended."""
         if self._loop.is_closed():
             work.close()
             raise RuntimeError("this client is closed")
-        future = asyncio.run_coroutine_threadsafe(work, self._loop)
+        tasks: list[asyncio.Task[R]] = []
+        ended = threading.Event()
+
+        def start() -> None:
+            tasks.append(self._loop.create_task(work))
+            tasks[0].add_done_callback(lambda task: ended.set())
+
+        def stop() -> None:
+            if tasks:
+                tasks[0].cancel()
+            else:
+                work.close()
+                ended.set()
+
         try:
-            return future.result()
+            self._loop.call_soon_threadsafe(start)
+            ended.wait()
         except BaseException:
-            future.cancel()
+            # Until it has ended, what it iterates can't be closed.
+            self._loop.call_soon_threadsafe(stop)
+            ended.wait()
             raise
+        return tasks[0].result()
 
     def close(self) -> None:
         """Stop the loop and wait for its thread; a second call does nothing."""

@@ -1,9 +1,12 @@
-"""A follower that is cancelled ends, also when an event arrives in the same moment."""
+"""What is cancelled ends: a follower that an event meets in the same moment, and the work of the synchronous client."""
 
 import asyncio
+import os
+import signal
 
 import pytest
 
+from pamspec_client.blocking import _Loop
 from pamspec_client.errors import AccessDenied
 from pamspec_client.frames import Frame
 from pamspec_client.nats_channel import _next
@@ -27,3 +30,23 @@ async def test_a_cancellation_that_meets_a_frame_is_not_swallowed(turns: int) ->
     done, _ = await asyncio.wait([following], timeout=1)
     following.cancel()
     assert done, "it goes on after its cancellation"
+
+
+def test_an_interrupted_wait_ends_once_its_work_has_ended() -> None:
+    steps: list[str] = []
+
+    async def work() -> None:
+        os.kill(os.getpid(), signal.SIGINT)
+        try:
+            await asyncio.sleep(60)
+        finally:
+            await asyncio.sleep(0.05)
+            steps.append("ended")
+
+    loop = _Loop()
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            loop.run(work())
+        assert steps == ["ended"]
+    finally:
+        loop.close()
