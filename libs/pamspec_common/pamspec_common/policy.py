@@ -1,8 +1,7 @@
-"""Authorization at every call site.
+"""What a principal may be before any rights are asked for: a member of its tenant, a service, or who it speaks for.
 
-A principal has all rights in its own tenant and none elsewhere; rights per scope, role and attribute come from the
-policy engine, behind this same function. Invariant: a scope of another tenant is not visible, so its existence never
-shows (PAMSPEC P13, S15).
+What it may do in a scope is decided by `pamspec_common.authorization`. Invariant: a scope of another tenant is not
+visible, so its existence never shows (PAMSPEC P13, S15).
 """
 
 from __future__ import annotations
@@ -14,11 +13,8 @@ from pamspec_common.errors import AccessDenied
 from pamspec_common.principal import RIGHT_ASSERT_ACTOR, RIGHT_SERVICE, Principal
 
 
-def authorize(principal: Principal, action: str, tenant_id: str, *, epoch_authz: int = 0) -> None:
-    """Raise AccessDenied unless the principal may do `action` in a scope of `tenant_id`.
-
-    `epoch_authz` is the authorization epoch that the decision rests on.
-    """
+def authorize(principal: Principal, action: str, tenant_id: str) -> None:
+    """Raise AccessDenied outside the principal's own tenant, and for what only the services themselves do."""
     if principal.tenant_id != tenant_id:
         raise AccessDenied
     if action == "record_event" and not principal.has(RIGHT_SERVICE):
