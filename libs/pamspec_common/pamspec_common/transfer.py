@@ -121,6 +121,9 @@ class EntryLine(_Line, tag="entry"):
     operation: OperationPart | None = None
 
 
+_Basis = Annotated[str, msgspec.Meta(pattern=r"^[^\x00]*\Z")]
+
+
 class PolicyLine(_Line, tag="policy"):
     """A version of the scope's policy."""
 
@@ -129,7 +132,7 @@ class PolicyLine(_Line, tag="policy"):
     actor_id: Id
     operation_id: Id
     changed_at: str
-    policy_basis: str | None = None
+    policy_basis: _Basis | None = None
     authenticated_as: Id | None = None
 
 
@@ -148,16 +151,16 @@ class HoldLine(_Line, tag="hold"):
     """A legal hold over the scope or a type of objects."""
 
     hold_id: Id
-    policy_basis: str
+    policy_basis: _Basis
     actor_id: Id
     operation_id: Id
     placed_at: str
     placed_sequence: Position
     undone: bool
-    object_type: str | None = None
+    object_type: _Basis | None = None
     authenticated_as: Id | None = None
     released_at: str | None = None
-    release_basis: str | None = None
+    release_basis: _Basis | None = None
     released_by: Id | None = None
     release_operation_id: Id | None = None
 

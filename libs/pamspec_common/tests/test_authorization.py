@@ -277,6 +277,11 @@ def test_rules_that_would_end_or_stop_the_parser_are_refused_before_it_sees_them
     assert time.monotonic() - started < 2
 
 
+def test_rules_with_a_nul_are_refused() -> None:
+    with pytest.raises(PolicyRefused, match="NUL"):
+        parse('@id("a\0") permit(principal, action, resource);')
+
+
 def test_brackets_in_texts_and_comments_nest_nothing() -> None:
     text = "(" * 500
     parse(f'// {text}\n@id("a") permit(principal, action, resource) when {{ resource.object_type == "{text}" }};')

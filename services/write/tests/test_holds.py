@@ -191,6 +191,19 @@ async def test_placing_and_releasing_are_audited_repeatable_and_bump_the_epoch(s
     assert row["placed_at"] < row["released_at"]
 
 
+async def test_a_basis_that_no_column_can_hold_is_refused(still: Writer) -> None:
+    hold = await place(still)
+    basis = {"scope_id": still.scope, "policy_basis": "matter\0 1"}
+    for operation, request in (
+        ("place_hold", basis),
+        ("release_hold", {**basis, "hold_id": hold["hold_id"]}),
+        ("update_scope", {**basis, "policy": {}, "expected_policy_version": 0}),
+    ):
+        error = await still.refused(operation, request)
+        assert (error["code"], error["details"]["field"]) == ("invalid_request", "policy_basis")
+    await release(still, hold)
+
+
 async def test_a_hold_names_a_type_that_an_object_can_have(still: Writer) -> None:
     for wrong in ("Claim", "relationship", "com.example"):
         error = await still.refused(

@@ -102,6 +102,8 @@ def parse(text: str) -> Policies:
 
 def _check_nesting(text: str) -> None:
     """Before any parser sees the text."""
+    if "\0" in text:
+        raise PolicyRefused([("policy", "it holds a NUL character")])
     bare = _TEXT_OR_COMMENT.sub(lambda found: " " if found[0].startswith("//") else '""', text)
     deepest = max(accumulate((char in "([{") - (char in ")]}") for char in bare), default=0)
     if deepest > MAX_NESTING or _PATH.search(bare):

@@ -9,7 +9,7 @@ import msgspec
 from pamspec_common.authorization.policies import MAX_TEXT
 from pamspec_common.documents import CommonFields, Pagination
 from pamspec_common.ids import Id
-from pamspec_write.documents.parts import MaybeRaw, NonEmpty
+from pamspec_write.documents.parts import Basis, MaybeRaw
 
 Role = Literal["reader", "contributor", "editor", "reviewer", "curator", "auditor", "admin", "platform"]
 
@@ -24,13 +24,13 @@ class Administrative(CommonFields, kw_only=True):
 class BindRole(Administrative, kw_only=True):
     actor_id: Id
     role: Role
-    policy_basis: NonEmpty
+    policy_basis: Basis
 
 
 class UnbindRole(Administrative, kw_only=True):
     actor_id: Id
     role: Role
-    policy_basis: NonEmpty
+    policy_basis: Basis
 
 
 class ListRoleBindings(Administrative, kw_only=True):
@@ -41,7 +41,7 @@ class ListRoleBindings(Administrative, kw_only=True):
 class SetAccessRules(Administrative, kw_only=True):
     rules: Annotated[str, msgspec.Meta(max_length=MAX_TEXT)]
     expected_rules_version: Annotated[int, msgspec.Meta(ge=0)]
-    policy_basis: NonEmpty
+    policy_basis: Basis
     dry_run: bool = False
 
 

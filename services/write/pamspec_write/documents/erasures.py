@@ -7,14 +7,14 @@ from typing import Annotated
 import msgspec
 
 from pamspec_common.ids import Id
-from pamspec_write.documents.parts import Common, MaybeRaw, NonEmpty
+from pamspec_write.documents.parts import Basis, Common, MaybeRaw
 
 MAX_NAMED = 1000
 
 
 class Delete(Common, kw_only=True):
     expected_version_id: Id
-    policy_basis: NonEmpty
+    policy_basis: Basis
     object_id: Id | None = None
     relationship_id: Id | None = None
     provenance: MaybeRaw = msgspec.UNSET
@@ -27,7 +27,7 @@ class RedactionTarget(msgspec.Struct, forbid_unknown_fields=True):
 
 class Redact(Common, kw_only=True):
     expected_version_id: Id
-    policy_basis: NonEmpty
+    policy_basis: Basis
     redaction_target: RedactionTarget
     object_id: Id | None = None
     relationship_id: Id | None = None

@@ -14,6 +14,8 @@ MAX_CONTENT = 1024 * 1024
 
 Score = Annotated[float, msgspec.Meta(ge=0, le=1)]
 NonEmpty = Annotated[str, msgspec.Meta(min_length=1)]
+Basis = Annotated[str, msgspec.Meta(min_length=1, pattern=r"^[^\x00]*\Z")]
+"""Why a change is allowed: a text that a column of texts can hold."""
 MaybeRaw = msgspec.Raw | msgspec.UnsetType
 """A part that is decoded by itself; `Raw | None` would decode nothing but null."""
 

@@ -18,7 +18,7 @@ from pamspec_common.documents import (
 from pamspec_common.errors import InvalidObject
 from pamspec_common.ids import Id
 from pamspec_common.instants import Instant
-from pamspec_write.documents.parts import Common, MaybeRaw, NonEmpty
+from pamspec_write.documents.parts import Basis, Common, MaybeRaw
 
 Directionality = Literal["directed", "bidirectional", "undirected"]
 KNOWN_LABELS = (
@@ -57,7 +57,7 @@ class Relate(Common, kw_only=True):
     valid_from: Instant | None = None
     valid_until: Instant | None = None
     integrity: MaybeRaw = msgspec.UNSET
-    policy_basis: NonEmpty | None = None
+    policy_basis: Basis | None = None
 
 
 def check_label(label: str) -> None:

@@ -8,7 +8,7 @@ import msgspec
 
 from pamspec_common.documents import MAX_KEY, Position
 from pamspec_common.ids import Id
-from pamspec_write.documents.parts import Common, NonEmpty
+from pamspec_write.documents.parts import Basis, Common
 
 
 class CreateScope(Common, kw_only=True):
@@ -20,4 +20,4 @@ class CreateScope(Common, kw_only=True):
 class UpdateScope(Common, kw_only=True):
     policy: dict[str, Any]
     expected_policy_version: Position
-    policy_basis: NonEmpty
+    policy_basis: Basis
