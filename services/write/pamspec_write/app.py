@@ -61,7 +61,7 @@ class _App:
         verifier = TokenVerifier(settings.token_key_bytes())
         administration = Administration(pool, settings, access, authorizer)
         self._operations = Writes(verifier, access, scopes, lanes, lookup, outbox, administration).operations()
-        self._imports = Imports(pool, settings, outbox, self._wake)
+        self._imports = Imports(pool, settings, access, outbox, self._wake)
         self.background.spawn("outbox", lambda: outbox.watch(self.background))
         self.background.spawn("bus", self._connect)
         holds = HoldJob(pool, settings, lanes)

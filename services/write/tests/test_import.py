@@ -400,3 +400,12 @@ async def test_no_import_while_the_outbox_is_full(store: Store, monkeypatch: pyt
     body = await store.export(NAME)
     monkeypatch.setattr(OutboxBound, "full", True)
     assert (await store.refused(body))["details"] == {"reason": "outbox_full"}
+
+
+@pytest.mark.parametrize("role", ["reader", "contributor", "curator", "auditor", "platform"])
+async def test_only_an_administrator_of_the_tenant_brings_a_history(store: Store, role: str) -> None:
+    await store.writer.create("a claim")
+    file = await store.export(NAME)
+    by = Principal(SECOND, f"agent:{role}", "agent", roles=frozenset({role}))
+    assert (await store.refused(file, by=by))["code"] == "access_denied"
+    await store.imported(file)

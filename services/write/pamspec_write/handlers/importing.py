@@ -15,11 +15,11 @@ import asyncpg
 from pamspec_common import strict_json
 from pamspec_common.calls import Answer
 from pamspec_common.errors import InvalidRequest, ServiceUnavailable
-from pamspec_common.policy import authorize
 from pamspec_common.postgres import Pool, connection
 from pamspec_common.principal import Principal
 from pamspec_common.transfer import MAX_LINE, Manifest
 from pamspec_write.documents.transfer import Import
+from pamspec_write.handlers.access import Access, own_actor
 from pamspec_write.handlers.outbox import OutboxBound
 from pamspec_write.handlers.spool import Spool
 from pamspec_write.handlers.storing import File, Storing
@@ -60,13 +60,17 @@ class Asked:
 class Imports:
     """Takes imports, a few at once."""
 
-    def __init__(self, pool: Pool, settings: Settings, outbox: OutboxBound, wake: Wake) -> None:
+    def __init__(self, pool: Pool, settings: Settings, access: Access, outbox: OutboxBound, wake: Wake) -> None:
         self._pool, self._settings, self._outbox, self._wake = pool, settings, outbox, wake
+        self._access = access
         self._under_way = 0
 
     async def run(self, asked: Asked, chunks: Chunks) -> Answer:
-        """The answer to a file, once its scope holds all of it."""
-        authorize(asked.principal, "import", asked.principal.tenant_id)
+        """The answer to a file, once its scope holds all of it.
+
+        A file brings a history with authors of its own, so it takes the right of an administrator of the tenant.
+        """
+        await self._access.permitted("import", asked.principal, own_actor(asked.principal), None)
         self._check_outbox()
         if self._under_way >= self._settings.imports_at_once:
             raise ServiceUnavailable("Too many imports are under way; try again shortly.", retry_after=5)
