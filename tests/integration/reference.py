@@ -13,6 +13,8 @@ from typing import Any
 
 Document = dict[str, Any]
 ERASED = {"tombstone": True}
+PROMOTED = "the relationship of a promotion"
+"""Its id is the service's to choose."""
 DIMENSIONS = {
     "lifecycle": ("scratch", "candidate", "active", "superseded", "deprecated", "archived"),
     "validation": ("unverified", "corroborated", "disputed", "rejected"),
@@ -92,6 +94,8 @@ class Reference:
     """Event type and subject, in order."""
     ends: dict[str, tuple[str, str, str]] = field(default_factory=dict)
     """Source, target and type of each relationship."""
+    notes: set[str] = field(default_factory=set)
+    """The objects that are working memory."""
 
     def apply(self, operation: str, document: Mapping[str, Any]) -> Version:
         """Carries the operation out; Refused, and nothing changed, where the specification refuses it."""
@@ -160,13 +164,45 @@ class Reference:
         if document["object_id"] in self.subjects:
             raise Refused("version_conflict")
         states = {**TRUSTED, "validation": document["validation_state"]}
+        if document["object_type"] == "working_memory":
+            states["lifecycle"] = "scratch"
+            self.notes.add(document["object_id"])
         return self._made(document["object_id"], "object_created", states, document["canonical_content"])
 
     def _update(self, document: Mapping[str, Any]) -> Version:
         head = self._changeable(document)
+        if "restore_version_id" in document:
+            return self._made(head.subject, "object_updated", head.states, self._restored(head, document))
         if "canonical_content" not in document:
             return self._made(head.subject, "provenance_updated", head.states, head.content)
         return self._made(head.subject, "object_updated", head.states, document["canonical_content"])
+
+    def _restored(self, head: Version, document: Mapping[str, Any]) -> Any:
+        """The content of a past version; Refused where that was erased or never was."""
+        wanted = document["restore_version_id"]
+        found = [version for version in self.subjects[head.subject] if version.version_id == wanted]
+        if not found:
+            raise Refused("object_not_found")
+        if found[0].erased:
+            raise Refused("object_redacted")
+        return found[0].content
+
+    def _promote(self, document: Mapping[str, Any]) -> Version:
+        """S1 to S3: the new object; the source's version and two more entries follow it in the ledger."""
+        source = self._changeable({**document, "object_id": document["source_object_id"]})
+        if source.subject not in self.notes:
+            raise Refused("invalid_request")
+        if source.states["lifecycle"] not in ("scratch", "candidate"):
+            raise Refused("invalid_state_transition")
+        target = document["target_object_id"]
+        if target in self.subjects:
+            raise Refused("version_conflict")
+        states = {**TRUSTED, "validation": "unverified"}
+        made = self._made(target, "object_created", states, document["target_canonical_content"])
+        superseded = {**source.states, "lifecycle": "superseded"}
+        self._made(source.subject, "lifecycle_transitioned", superseded, source.content)
+        self.ledger += [("relationship_created", PROMOTED), ("working_memory_promoted", source.subject)]
+        return made
 
     def _changeable(self, document: Mapping[str, Any]) -> Version:
         head = self._expected(document)

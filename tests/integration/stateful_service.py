@@ -83,7 +83,7 @@ class Service:
         except (aiohttp.ClientError, OSError):
             return None
         answer = Answer(body, json.loads(body))
-        return None if answer.code in ("service_unavailable", "internal_error") else answer
+        return None if answer.code == "service_unavailable" else answer
 
     async def _crash_during(
         self, target: Target, delay_s: float, operation: str, document: Document, key: str

@@ -8,6 +8,7 @@ import pytest
 
 from libs.conftest import Product
 from pamspec_cli.__main__ import main
+from pamspec_conformance.scenarios import shipped
 
 
 @pytest.fixture
@@ -51,6 +52,21 @@ async def test_a_failing_case_is_an_exit_code(product: Product, capsys: pytest.C
     case = ["--case", "lite.create_answers_the_envelope"]
     assert await asyncio.to_thread(main, ["conformance", *case, *wrong]) == 1
     assert "access_denied" in capsys.readouterr().err
+
+
+async def test_the_scenario_is_run_step_by_step(
+    address: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert await asyncio.to_thread(main, ["conformance", "--scenario", *address]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert len(lines) == 16
+    assert lines[0].split() == ["1", "ingest_event", "passed"]
+    wrong = shipped()
+    wrong["steps"][0]["expect"]["canonical_version"] = 99
+    file = tmp_path / "scenario.json"
+    file.write_text(json.dumps(wrong))
+    assert await asyncio.to_thread(main, ["conformance", "--scenario", str(file), *address]) == 1
+    assert await asyncio.to_thread(main, ["conformance", "--scenario", str(tmp_path / "none"), *address]) == 2
 
 
 def test_the_cases_are_listed(address: list[str], capsys: pytest.CaptureFixture[str]) -> None:

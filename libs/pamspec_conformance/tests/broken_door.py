@@ -13,6 +13,8 @@ from typing import Any
 import aiohttp
 from aiohttp import web
 
+from pamspec_conformance.binding import parsed
+
 Document = dict[str, Any]
 
 
@@ -116,7 +118,7 @@ class BrokenDoor:
                 for name, value in got.headers.items()
                 if name.startswith(("Pamspec-", "pamspec-")) or name.lower() == "idempotency-replayed"
             }
-            return Answer(got.status, json.loads(raw), beside, raw)
+            return Answer(got.status, parsed(raw), beside, raw)
 
 
 @asynccontextmanager

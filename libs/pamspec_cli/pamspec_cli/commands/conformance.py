@@ -27,6 +27,7 @@ from pamspec_conformance import (
     cases,
     run_cases,
 )
+from pamspec_conformance.scenarios import run_scenario, shipped
 
 SUMMARY = "run the conformance cases and print the implementation report"
 STATEMENT = "conformance_statement.json"
@@ -55,6 +56,9 @@ def add(parser: argparse.ArgumentParser) -> None:
     names = ", ".join(profile.name for profile in PROFILES)
     parser.add_argument("--profile", action="append", default=[], metavar="NAME", help=f"several times; one of {names}")
     parser.add_argument("--case", action="append", default=[], metavar="NAME", help="only this case; several times")
+    parser.add_argument(
+        "--scenario", nargs="?", const="", metavar="FILE", help="run this acceptance scenario, or ours, and no cases"
+    )
     parser.add_argument("--list", action="store_true", help="name the cases and what they cover, and run none")
     parser.add_argument("--json", metavar="FILE", help="write the report as JSON, - for standard output")
     parser.add_argument("--markdown", metavar="FILE", help="write the report as Markdown, - for standard output")
@@ -71,6 +75,8 @@ def run(arguments: argparse.Namespace) -> int:
         return OK
     if "-" == arguments.json == arguments.markdown:
         raise Misused("only one of --json and --markdown can go to standard output")
+    if arguments.scenario is not None:
+        return asyncio.run(_scenario(arguments))
     report = asyncio.run(_report(arguments, wanted))
     _write(arguments.json, report.json)
     _write(arguments.markdown, report.markdown)
@@ -103,6 +109,19 @@ async def _report(arguments: argparse.Namespace, wanted: list[Case]) -> Report:
             if stranger is not None:
                 await stranger.aclose()
     return Report(results, statement, target.url, datetime.now(UTC).isoformat(timespec="seconds"))
+
+
+async def _scenario(arguments: argparse.Namespace) -> int:
+    try:
+        text = Path(arguments.scenario).read_text(encoding="utf-8") if arguments.scenario else None
+        scenario = shipped() if text is None else json.loads(text)
+    except (OSError, ValueError) as error:
+        raise Misused(f"the scenario can't be used: {error}") from None
+    async with _target(arguments) as target, HttpBinding(target.url, target.key) as binding:
+        results = await run_scenario(scenario, binding)
+    for one in results:
+        print(f"{one.number:3} {one.does:18} {one.outcome.value:9} {one.detail}".rstrip())
+    return FAILED if any(one.outcome is Outcome.FAILED for one in results) else OK
 
 
 @asynccontextmanager
