@@ -148,7 +148,9 @@ async def test_an_envelope_has_its_limit_whatever_fills_it(writer: Writer) -> No
 
 
 async def test_everything_that_a_create_may_say_is_kept(writer: Writer) -> None:
-    sent = {**CREATE, "scope_id": writer.scope}
+    await writer.ok("create_scope", {"scope_id": "scope:evaluation", "scope_kind": "evaluation"})
+    writer.scopes.append("scope:evaluation")
+    sent = {**CREATE, "scope_id": "scope:evaluation"}
     del sent["delegation_id"]
     made = await writer.ok("create", sent, by=BACKEND)
     envelope = made["envelope"]
@@ -166,7 +168,7 @@ async def test_everything_that_a_create_may_say_is_kept(writer: Writer) -> None:
     assert envelope["provenance"]["evidence_refs"] == [*sent["provenance"]["evidence_refs"], "evaluation-run:run:1"]
     assert envelope["provenance"]["actor"] == envelope["actor"]
     assert envelope["provenance"]["recorded_at"] == envelope["committed_at"]
-    event = (await writer.ledger())[0].event
+    event = (await writer.ledger("scope:evaluation"))[0].event
     assert event["payload"]["authenticated_as"] == BACKEND.actor_id
     assert event["actor"] == {
         "actor_id": "agent:a",
@@ -177,7 +179,7 @@ async def test_everything_that_a_create_may_say_is_kept(writer: Writer) -> None:
     for name in ("schema_id", "observed_at", "valid_until", "integrity", "relationship_refs", "canonical_content"):
         assert changed["envelope"][name] == envelope[name], name
     assert changed["envelope"]["quality_signals"] == {}
-    await writer.check_scope()
+    await writer.check_scope("scope:evaluation")
 
 
 @pytest.mark.parametrize("at", ["0001-01-01T00:00:00Z", "9999-12-31T23:59:59.999999Z", "2026-03-01T05:30:00.5+05:30"])

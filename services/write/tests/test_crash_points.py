@@ -212,7 +212,7 @@ async def test_without_another_try_it_is_all_or_nothing_and_the_key_tells(
             break
         assert answer.status == 503, (step, after, answer.body)
         committed = statements[step] == "COMMIT" and after
-        assert await _grown(writer, before) == (GROWN[kind] if committed else [0] * 6), (step, after)
+        assert await _grown(writer, before) == (GROWN[kind] if committed else [0] * len(GROWN[kind])), (step, after)
         again = await writer.call(operation, document, key=key)
         assert again.status in (200, 201)
         assert ("Idempotency-Replayed" in again.headers) == committed
