@@ -8,15 +8,6 @@ from pamspec_cli.own_service import OwnService
 from pamspec_conformance import PROFILES, Facilities, HttpBinding, Outcome, Report, Statement, cases, run_cases
 
 COMPLETE = {profile.name for profile in PROFILES} - {"DELEGATION", "SEMANTIC-QUERY"}
-    "LITE",
-    "SUBSCRIBE",
-    "VERSIONING",
-    "LEDGER",
-    "STRUCTURED-QUERY",
-    "RELATIONSHIP",
-    "PROTOCOL-BINDING",
-    "EVALUATION",
-}
 """What may never be lost again."""
 KNOWN: Mapping[str, str] = {}
 """Deviations that are known, and why."""
