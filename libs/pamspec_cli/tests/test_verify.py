@@ -1,6 +1,7 @@
 """`pamspec verify` on a real store: what is whole passes, and every kind of tampering is found where it was done."""
 
 import itertools
+import multiprocessing
 from collections.abc import AsyncIterator
 
 import asyncpg
@@ -8,8 +9,11 @@ import pytest
 import pytest_asyncio
 
 from libs.conftest import Product
+from pamspec_cli import workers
 from pamspec_cli.commands.verify import check_scope
+from pamspec_cli.connection import Misused
 from pamspec_client import AsyncClient
+from pamspec_common.verification import walk
 from pamspec_common.verification.rules import Chain
 
 _numbers = itertools.count(1)
@@ -121,3 +125,40 @@ async def test_a_whole_ledger_passes_erasures_included(store: Store) -> None:
 async def test_tampering_is_found(store: Store, statement: str, sequence: int, what: str) -> None:
     await store.tamper(statement)
     assert (sequence, what) in await store.found()
+
+
+async def test_segments_in_several_processes_say_the_same(
+    store: Store, product: Product, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(walk, "SEGMENT_ROWS", 2)
+    with workers.runner(product.database_url, 2) as runner:
+        one = await store.check()
+        several = await check_scope(store.connection, store.scope_id, store.scope_key, runner=runner)
+        assert several.document() == one.document()
+        assert several.tree.root() == one.tree.root()
+        assert several.document()["ok"]
+        await store.tamper("UPDATE core.version SET metadata = metadata || ' '::bytea WHERE scope_key = $1")
+        await store.tamper("DELETE FROM core.ledger WHERE scope_key = $1 AND sequence = 3")
+        several = await check_scope(store.connection, store.scope_id, store.scope_key, runner=runner)
+        assert several.document() == (await store.check()).document()
+        kinds = [(problem.sequence, problem.kind) for problem in several.problems]
+        assert (2, "metadata_differs") in kinds
+        assert (3, "entry_missing") in kinds
+
+
+async def test_a_process_that_ends_ends_the_verification(
+    store: Store, product: Product, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(walk, "SEGMENT_ROWS", 2)
+    with workers.runner(product.database_url, 2) as runner:
+        await check_scope(store.connection, store.scope_id, store.scope_key, runner=runner)
+        for child in multiprocessing.active_children():
+            child.kill()
+        with pytest.raises(Misused, match="--jobs 1"):
+            await check_scope(store.connection, store.scope_id, store.scope_key, runner=runner)
+
+
+def test_there_are_between_one_and_few_processes() -> None:
+    assert 1 <= workers.default_jobs() <= workers.MOST
+    with workers.runner("postgresql://nobody@127.0.0.1:1/none", 1) as runner:
+        assert runner is None

@@ -88,6 +88,23 @@ class Frontier:
         self.size += len(leaves)
         return kept
 
+    def graft(self, other: Frontier) -> None:
+        """Append the leaves of another tree, which may be larger than a subtree that begins here.
+
+        Nothing is kept of it. Where its subtrees do not fit behind this size, the tree of a ledger with gaps results,
+        which is nobody's.
+        """
+        for height in sorted(other.peaks, reverse=True):
+            root, at = other.peaks[height], height
+            while at in self.peaks:
+                root, at = node_hash(self.peaks.pop(at), root), at + 1
+            self.peaks[at] = root
+        self.size += other.size
+
+    def copy(self) -> Frontier:
+        """The same, to grow apart."""
+        return Frontier(self.size, dict(self.peaks))
+
     def root(self) -> bytes:
         """The root of all leaves."""
         found: bytes | None = None

@@ -64,6 +64,18 @@ def test_a_grown_tree_is_the_tree_of_all_leaves(size: int, seed: int) -> None:
     assert frontier.root() == mth(leaves)
 
 
+@given(st.integers(0, 5), st.integers(0, 256))
+def test_trees_of_segments_fit_together(whole: int, rest: int) -> None:
+    leaves = random_leaves(whole * 256 + rest)
+    joined = Frontier()
+    for at in range(0, len(leaves), 256):
+        segment, _ = grown(leaves[at : at + 256])
+        before = joined.copy()
+        joined.graft(segment)
+        assert before.size == at, "a copy grows apart"
+    assert (joined.size, joined.root()) == (len(leaves), mth(leaves))
+
+
 def test_a_frontier_of_another_size_is_refused() -> None:
     frontier, _ = grown(random_leaves(7))
     with pytest.raises(ValueError, match="frontier"):

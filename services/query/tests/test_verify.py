@@ -6,11 +6,18 @@ from typing import Any
 
 import pytest
 
+from pamspec_common.verification import walk
 from pamspec_common.verification.walk import PAGE_ROWS
 from services.query.tests.door import Conn, Door
 from services.query.tests.seeds import Scope
 
 SCOPE = "workspace:a"
+
+
+@pytest.fixture(params=[walk.SEGMENT_ROWS, 4])
+def segments(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Everything is found also where segments meet."""
+    monkeypatch.setattr(walk, "SEGMENT_ROWS", request.param)
 
 
 async def seeded(seeding: Conn) -> Scope:
@@ -119,6 +126,10 @@ EDITS: dict[str, tuple[str, int, str]] = {
     ),
     "edited type": ("UPDATE core.version_span SET object_type = 'claim' WHERE from_seq = 3", 3, "state_differs"),
     "another's state": ("UPDATE core.version_span SET object_id = 'obj:z' WHERE from_seq = 3", 3, "state_differs"),
+    "a version of another object": (
+        "UPDATE core.version SET object_id = 'obj:z' WHERE ledger_seq = 9;"
+        " UPDATE core.version_span SET object_id = 'obj:z' WHERE from_seq = 9", 9, "metadata_differs",
+    ),
     "two heads": (
         "DROP INDEX core.version_span_head;"
         " UPDATE core.version_span SET to_seq = 9223372036854775807 WHERE from_seq = 1", 9, "state_differs",
@@ -147,6 +158,7 @@ EDITS: dict[str, tuple[str, int, str]] = {
 }  # fmt: skip
 
 
+@pytest.mark.usefixtures("segments")
 @pytest.mark.parametrize("edit", EDITS)
 async def test_edits_are_found(seeding: Conn, door: Door, edit: str) -> None:
     await seeded(seeding)

@@ -5,9 +5,10 @@ import time
 
 import asyncpg
 
+from pamspec_cli import workers
 from pamspec_cli.bench.create_inprocess import writing
 from pamspec_cli.bench.environment import Environment
-from pamspec_cli.bench.figures import Figure, at_least, in_turns
+from pamspec_cli.bench.figures import Figure, Measured, at_least, in_turns
 from pamspec_cli.bench.scopes import create_scopes
 from pamspec_cli.commands.verify import check_scope
 from pamspec_common.postgres import scoped
@@ -25,24 +26,30 @@ async def entries(environment: Environment) -> Figure:
     connection = await asyncpg.connect(environment.database_url)
     try:
         await connection.execute("VACUUM (ANALYZE)")
-
-        async def product() -> float:
-            started = time.perf_counter()
-            check = await check_scope(connection, scope_id, scope_key)
-            if check.problems or check.versions != check.trust.last_seq:
-                raise RuntimeError(f"{check.versions} versions, {check.problems[:3]}")
-            return check.entries / (time.perf_counter() - started)
-
-        async def floor() -> float:
-            return await _read_and_hash(connection, scope_key)
-
-        await product()
-        await floor()
-        verified, hashed = await in_turns(product, floor)
+        with workers.runner(environment.database_url, workers.default_jobs()) as runner:
+            verified, hashed = await _measure(connection, scope_id, scope_key, runner)
     finally:
         await connection.close()
     note = "entries with a version each; floor: the same SELECT alone, and SHA-256 over the same bytes"
     return at_least("verify.entries", verified, "entries/s", hashed, 0.7, or_value=50_000, note=note)
+
+
+async def _measure(
+    connection: "asyncpg.Connection[asyncpg.Record]", scope_id: str, scope_key: int, runner: walk.Runner | None
+) -> tuple[Measured, Measured]:
+    async def product() -> float:
+        started = time.perf_counter()
+        check = await check_scope(connection, scope_id, scope_key, runner=runner)
+        if check.problems or check.versions != check.trust.last_seq:
+            raise RuntimeError(f"{check.versions} versions, {check.problems[:3]}")
+        return check.entries / (time.perf_counter() - started)
+
+    async def floor() -> float:
+        return await _read_and_hash(connection, scope_key)
+
+    await product()
+    await floor()
+    return await in_turns(product, floor)
 
 
 async def _read_and_hash(connection: "asyncpg.Connection[asyncpg.Record]", scope_key: int) -> float:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import asyncpg
 
-from pamspec_cli import anchors
+from pamspec_cli import anchors, workers
 from pamspec_cli.connection import FAILED, OK, Misused, reporting
 from pamspec_cli.data import DataDirectory, chosen
 from pamspec_cli.servers.postgres import SUPERUSER
@@ -36,7 +36,21 @@ def add(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--scope", action="append", help="only this scope; several times")
     parser.add_argument("--tenant", help="only this tenant")
     parser.add_argument("--data", metavar="DIR", help="the data directory (PAMSPEC_DATA, else ./.data)")
+    parser.add_argument(
+        "--jobs",
+        type=_jobs,
+        default=workers.default_jobs(),
+        metavar="N",
+        help="processes for long ledgers (one a core)",
+    )
     parser.add_argument("--json", action="store_true", help="JSON instead of lines for people")
+
+
+def _jobs(text: str) -> int:
+    number = int(text)
+    if not 1 <= number <= 64:
+        raise argparse.ArgumentTypeError("from 1 to 64 processes")
+    return number
 
 
 @reporting
@@ -66,21 +80,30 @@ async def _verify(arguments: argparse.Namespace) -> int:
     wanted = set(arguments.scope or ())
     data = DataDirectory(chosen(arguments.data))
     verdict = _Verdict()
-    async with connected(database_url(data)) as connection, anchors.places(data) as places:
-        async for tenant_id, scope_id, scope_key in _scopes(connection, arguments.tenant):
-            if wanted and scope_id not in wanted:
-                continue
-            check = await check_scope(connection, scope_id, scope_key, places, tenant_id)
-            verdict.add(check, keep=arguments.json)
-            if not arguments.json:
-                _show(tenant_id, check)
-        if not wanted and not arguments.tenant:
-            verdict.lost = places.unknown(verdict.ledger_ids)
+    dsn = database_url(data)
+    with workers.runner(dsn, arguments.jobs) as runner:
+        await _check_all(arguments, data, dsn, runner, verdict)
     missing = wanted - verdict.scope_ids
     if missing:
         raise Misused(f"no such scope: {', '.join(sorted(missing))}")
     print(json.dumps(verdict.document(), indent=2) if arguments.json else "\n".join(verdict.lines()))
     return OK if verdict.whole else FAILED
+
+
+async def _check_all(
+    arguments: argparse.Namespace, data: DataDirectory, dsn: str, runner: walk.Runner | None, verdict: "_Verdict"
+) -> None:
+    wanted = set(arguments.scope or ())
+    async with connected(dsn) as connection, anchors.places(data) as places:
+        async for tenant_id, scope_id, scope_key in _scopes(connection, arguments.tenant):
+            if wanted and scope_id not in wanted:
+                continue
+            check = await check_scope(connection, scope_id, scope_key, places, tenant_id, runner)
+            verdict.add(check, keep=arguments.json)
+            if not arguments.json:
+                _show(tenant_id, check)
+        if not wanted and not arguments.tenant:
+            verdict.lost = places.unknown(verdict.ledger_ids)
 
 
 @dataclass
@@ -172,6 +195,7 @@ async def check_scope(
     scope_key: int,
     places: "anchors.Places | None" = None,
     tenant_id: str = "",
+    runner: walk.Runner | None = None,
 ) -> Chain:
     """The whole check of one scope, up to its head of now; no snapshot is held, so that it hinders no upkeep."""
     async with scoped(connection, [scope_key]):
@@ -179,7 +203,7 @@ async def check_scope(
         if trust is None:
             raise Misused(f"{scope_id} is not visible to this login: use the one of an administrator")
         held = [] if places is None else await places.read(tenant_id, scope_id, trust.ledger_id)
-        return await walk.verify(connection, scope_key, held)
+        return await walk.verify(connection, scope_key, held, runner)
 
 
 def _show(tenant_id: str, check: Chain) -> None:

@@ -5,6 +5,8 @@ The connection must see the scope: its keys are set, or it is an administrator's
 
 from __future__ import annotations
 
+from datetime import datetime
+
 from pamspec_common.postgres import Connection
 from pamspec_common.verification.rows import ErasedVersion, Row, Stray, Tally, Trust
 
@@ -42,6 +44,8 @@ WHERE l.scope_key = $1 AND l.sequence > $2 AND l.sequence <= least($3, $2 + $4)
   AND l.sequence <= (SELECT coalesce(last, $3) FROM cut)
 ORDER BY l.sequence
 """
+
+BEFORE_SQL = "SELECT entry_hash, recorded_at FROM core.ledger WHERE scope_key = $1 AND sequence = $2"
 
 TALLY_SQL = """
 SELECT
@@ -86,6 +90,12 @@ async def page(conn: Connection, scope_key: int, after: int, until: int, rows: i
     """
     found = await conn.fetch(PAGE_SQL, scope_key, after, until, rows, max_bytes)
     return list(map(Row._make, found))
+
+
+async def before(conn: Connection, scope_key: int, sequence: int) -> tuple[bytes, datetime] | None:
+    """The chain hash and the time of an entry."""
+    row = await conn.fetchrow(BEFORE_SQL, scope_key, sequence)
+    return None if row is None else (row[0], row[1])
 
 
 async def tally(conn: Connection, scope_key: int, after: int, until: int) -> Tally:

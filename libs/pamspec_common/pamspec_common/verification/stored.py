@@ -40,6 +40,9 @@ class Metadata(msgspec.Struct):
 
     version_id: str = ""
     sequence: int = 0
+    object_id: str | None = None
+    relationship_id: str | None = None
+    delegation_id: str | None = None
     object_type: str | None = None
     relationship_type: str | None = None
     lifecycle_state: str | None = None
