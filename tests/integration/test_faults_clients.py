@@ -85,18 +85,19 @@ async def test_readers_of_a_locked_table_are_refused_in_time_and_leave_nothing_b
     (scope_id,) = await make_scopes(client, "unreadable", 1)
     made = await client.create(**next(notes([scope_id], "unreadable")))
     read: dict[str, Any] = {"scope_id": scope_id, "object_id": made.object_id}
-    query: dict[str, Any] = {"scope_id": scope_id, "query": {"kind": "structured", "trust": "all"}}
+    past = {"kind": "structured", "trust": "all", "as_of": {"recorded_at": made.envelope.recorded_at}}
+    query: dict[str, Any] = {"scope_id": scope_id, "query": past}
     second = fleet.add("query", "query-2", SMALL_POOL)
     door = fleet.add("gateway", "gateway-3", {"PAMSPEC_QUERY_URL": second.url})
     async with fleet.extra(second, door), aiohttp.ClientSession(headers=fleet.headers) as session:
         reads, queries = [(f"{door.url}/v1/read", read)] * 25, [(f"{door.url}/v1/query", query)] * 25
         both = [*queries, *reads]
-        async with held(fleet, "LOCK TABLE core.version_span IN ACCESS EXCLUSIVE MODE"):
+        async with held(fleet, "LOCK TABLE core.ledger IN ACCESS EXCLUSIVE MODE"):
             answers = await asyncio.gather(*(ask(session, url, body) for url, body in both))
         refused_in_time(answers)
         assert [answer[0] for answer in answers] == [503] * 25 + [200] * 25, "reads by id don't wait for queries"
         assert sorted(answer[3] for answer in answers[25:])[12] < 0.5
-        async with held(fleet, "LOCK TABLE core.version, core.version_span IN ACCESS EXCLUSIVE MODE"):
+        async with held(fleet, "LOCK TABLE core.ledger, core.version IN ACCESS EXCLUSIVE MODE"):
             answers = await asyncio.gather(*(ask(session, url, body) for url, body in both))
         refused_in_time(answers)
         assert {answer[0] for answer in answers} == {503}

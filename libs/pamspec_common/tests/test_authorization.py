@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import random
 import time
+from collections.abc import Sequence
 from itertools import product
 from typing import Any
 
@@ -16,7 +18,9 @@ from hypothesis import strategies as st
 from pamspec_cli.servers.databases import Database
 from pamspec_common.authorization.decisions import Decision, Subject, decide
 from pamspec_common.authorization.policies import MAX_RULES, Policies, PolicyRefused, default_text, parse
+from pamspec_common.authorization.rights import Asker, Authorizer, Epochs, Stored
 from pamspec_common.authorization.vocabulary import ACTIONS, ATTRIBUTES, ROLES
+from pamspec_common.errors import AccessDenied
 
 Memory = dict[str, str]
 NOW = 1_000
@@ -285,3 +289,26 @@ def test_rules_with_a_nul_are_refused() -> None:
 def test_brackets_in_texts_and_comments_nest_nothing() -> None:
     text = "(" * 500
     parse(f'// {text}\n@id("a") permit(principal, action, resource) when {{ resource.object_type == "{text}" }};')
+
+
+async def test_callers_at_the_same_moment_share_one_look_up() -> None:
+    looked: list[int] = []
+    fails = True
+
+    async def load(tenant_id: str, scope_key: int, actors: Sequence[str]) -> Stored:
+        looked.append(scope_key)
+        await asyncio.sleep(0)
+        if fails:
+            raise AccessDenied
+        return Stored(Epochs(1, 1), {}, [])
+
+    authorizer = Authorizer(load)
+    asker = Asker("tenant:t", "agent:a", "agent", "agent:a", frozenset({"reader"}))
+    refused = await asyncio.gather(*(authorizer.rights(asker, 7) for _ in range(50)), return_exceptions=True)
+    assert all(isinstance(one, AccessDenied) for one in refused)
+    fails = False
+    found = await asyncio.gather(*(authorizer.rights(asker, key) for key in (7, 8) for _ in range(50)))
+    assert len({id(one) for one in found}) == 2
+    assert looked == [7, 7, 8]
+    await authorizer.rights(asker, 7, again=True)
+    assert looked == [7, 7, 8, 7]

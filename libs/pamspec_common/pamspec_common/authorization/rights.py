@@ -6,6 +6,7 @@ their epochs with those that it reads together with the state that it acts on, a
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -95,6 +96,7 @@ class Authorizer:
 
     def __init__(self, load: Load, clock: Callable[[], float] = time.time) -> None:
         self._load, self._clock = load, clock
+        self._waiting: dict[tuple[Asker, int], asyncio.Future[Rights]] = {}
         self._kept: OrderedDict[tuple[Asker, int], Rights] = OrderedDict()
         self._rules: OrderedDict[tuple[str, ...], Policies] = OrderedDict()
         self._decided: OrderedDict[tuple[Subject, tuple[str, ...]], dict[str, Decision]] = OrderedDict()
@@ -115,13 +117,28 @@ class Authorizer:
     ) -> Rights:
         """The rights, loaded when none are held under these epochs, or `again` in any case.
 
-        `load` is for a caller that is in a transaction.
+        `load` is for a caller that is in a transaction. Callers who find none at the same moment share one look-up.
         """
         held = None if again else self.held(asker, scope_key, epochs)
         if held is not None:
             return held
+        if load is not None or again or epochs is not None:
+            return await self._loaded(asker, scope_key, load or self._load)
+        waiting = self._waiting.get((asker, scope_key))
+        if waiting is None:
+            waiting = asyncio.ensure_future(self._loaded(asker, scope_key, self._load))
+            self._waiting[asker, scope_key] = waiting
+            waiting.add_done_callback(lambda done: self._done((asker, scope_key), done))
+        return await asyncio.shield(waiting)
+
+    def _done(self, key: tuple[Asker, int], done: asyncio.Future[Rights]) -> None:
+        self._waiting.pop(key, None)
+        if not done.cancelled():
+            done.exception()
+
+    async def _loaded(self, asker: Asker, scope_key: int, load: Load) -> Rights:
         actors = sorted({asker.actor_id, asker.principal_id})
-        stored = await (load or self._load)(asker.tenant_id, scope_key, actors)
+        stored = await load(asker.tenant_id, scope_key, actors)
         subject = Subject(asker.actor_id, asker.actor_kind, _roles(asker, stored), asker.delegation_id)
         policies, decisions = self._policies(stored.rules), self._decisions(subject, stored.rules)
         made = Rights(asker, subject, policies, stored.epochs, self._clock, decisions)
