@@ -22,6 +22,11 @@ from pamspec_common.migrations import migrate
 
 TEST_PRINCIPAL_TOKEN = "testprincipaltoken00000000"
 
+# How long a healthy machine makes somebody wait says nothing about a product that is tested on a busy one: what a test
+# starts waits longer unless the test is about that wait and says so.
+os.environ.setdefault("PAMSPEC_POOL_WAIT_MS", "30000")
+os.environ.setdefault("PAMSPEC_STATEMENT_TIMEOUT_MS", "30000")
+
 
 def pytest_asyncio_loop_factories() -> dict[str, type[asyncio.AbstractEventLoop]]:
     """Tests run on the event loop of the product."""

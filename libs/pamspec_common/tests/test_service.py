@@ -164,7 +164,7 @@ async def test_a_stop_waits_for_tasks_and_then_cancels_them() -> None:
     await asyncio.sleep(0)
     began = time.monotonic()
     await background.stop(0.1)
-    assert 0.09 < time.monotonic() - began < 2
+    assert 0.09 < time.monotonic() - began < 20
     assert ended == ["obedient", "stubborn"]
     await background.stop(1)
     assert background.parts() == []

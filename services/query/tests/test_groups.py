@@ -152,7 +152,7 @@ async def test_slow_queries_leave_room_for_reads(seeding: Conn, database: Databa
             started = time.monotonic()
             for _ in range(20):
                 assert await small.ok("read", scope_id="workspace:a", object_id="obj:x")
-            assert time.monotonic() - started < 5
+            assert time.monotonic() - started < 8
             done: set[asyncio.Task[Answer]] = set()
             async with asyncio.timeout(10):
                 while len(done) < 48:

@@ -34,7 +34,7 @@ class _Agent:
     """A follower over NATS that re-reads by polls whatever a frame shows to be missing, and acknowledges."""
 
     def __init__(self, service: Service, name: str) -> None:
-        self._service, self._name, self._at = service, name, 0
+        self._service, self._name, self._at, self._acknowledged = service, name, 0, 0
         self.seen: list[int] = []
         self.live = 0
 
@@ -47,8 +47,9 @@ class _Agent:
             self._at = frame["event"]["sequence"]
             self.seen.append(self._at)
             self.live += 1
-        if len(self.seen) % 50 == 0:
+        if self._at - self._acknowledged >= 50:
             await ok(self._service, "ack", {"subscription_id": self._name, "sequence": self._at})
+            self._acknowledged = self._at
 
     async def read_again(self) -> None:
         page = await ok(self._service, "poll", {"subscription_id": self._name, "after_sequence": self._at, "max": 1000})

@@ -61,8 +61,8 @@ async def writers(database: Database, write_bus: NatsAddress) -> AsyncIterator[t
 
     They wait for locks longer than by default, so that a busy machine shows no refusal that the test did not ask for.
     """
-    first = await started(database, write_settings(database, write_bus, lock_timeout_ms=8000))
-    second = await started(database, write_settings(database, write_bus, lock_timeout_ms=8000))
+    first = await started(database, write_settings(database, write_bus, lock_timeout_ms=30_000))
+    second = await started(database, write_settings(database, write_bus, lock_timeout_ms=30_000))
     second.scope = first.scope
     second.scopes = first.scopes
     yield first, second

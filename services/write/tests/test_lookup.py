@@ -102,7 +102,7 @@ async def test_in_progress_while_it_waits_in_another_process(writers: tuple[Writ
         began = time.monotonic()
         found = await second.ok("get_operation", by_id(second, "op:1", wait_ms=120))
         assert found["state"] == "in_progress"
-        assert 0.1 < time.monotonic() - began < 4
+        assert 0.1 < time.monotonic() - began < 15
         asking = asyncio.create_task(second.ok("get_operation", by_id(second, "op:1", wait_ms=5000)))
         await waiting_backends(first, 2)
     made = orjson.loads((await task).body)
@@ -113,14 +113,14 @@ async def test_waiting_look_ups_leave_connections_for_writes(writer: Writer, hol
     free = await writer.new_scope()
     async with hold(await writer.scope_key()):
         asking = [
-            asyncio.create_task(writer.ok("get_operation", by_id(writer, f"op:{number}", wait_ms=1500)))
+            asyncio.create_task(writer.ok("get_operation", by_id(writer, f"op:{number}", wait_ms=5000)))
             for number in range(30)
         ]
         await waiting_backends(writer, 1)
         began = time.monotonic()
         for _ in range(10):
             await writer.ok("create", claim(free))
-        assert time.monotonic() - began < 1.3
+        assert time.monotonic() - began < 4.8
         assert {found["state"] for found in await asyncio.gather(*asking)} == {"in_progress"}
 
 
