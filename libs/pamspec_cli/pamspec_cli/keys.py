@@ -1,14 +1,16 @@
-"""API keys: made, listed and revoked by an administrator of the database.
+"""API keys: made, listed, replaced and revoked by an administrator of the database, who needs no key for it.
 
-Invariant: the text of a key is known only when it is made; the database holds its hash under the pepper. A revocation
-raises the tenant's authorization epoch with it, so that whatever was decided for the key is decided again.
+Invariant: what is done here is done by the handlers of the write service, as an operator: with the same checks, epochs
+and records as over the doors.
 """
 
+import json
 import os
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from datetime import datetime
+from typing import Any
 
 import asyncpg
 
@@ -17,27 +19,26 @@ from pamspec_cli.data import DataDirectory
 from pamspec_cli.servers.postgres import SUPERUSER, PostgresAddress
 from pamspec_cli.servers.process import LOOPBACK
 from pamspec_cli.stack import DATABASE
-from pamspec_common.authorization.vocabulary import ROLES
+from pamspec_common.documents import Actor
+from pamspec_common.errors import PamspecError
 from pamspec_common.ids import is_id, mint
-from pamspec_common.keys import key_hash, new_key
-from pamspec_common.principal import RIGHT_ADMIN, RIGHT_ASSERT_ACTOR, RIGHT_AUDIT
+from pamspec_common.postgres import Connection
+from pamspec_common.principal import RIGHT_ADMIN, RIGHT_ASSERT_ACTOR, RIGHT_AUDIT, RIGHT_OPERATOR, Principal
+from pamspec_common.strict_json import dumps
+from pamspec_write.documents.decoding import decode
+from pamspec_write.handlers.administering import Asked
+from pamspec_write.handlers.administration import KINDS, Answering
+from pamspec_write.handlers.keys import Keys
 
-RIGHTS = (RIGHT_ADMIN, RIGHT_ASSERT_ACTOR, RIGHT_AUDIT)
+RIGHTS = (RIGHT_ADMIN, RIGHT_ASSERT_ACTOR, RIGHT_AUDIT, RIGHT_OPERATOR)
 """What a key may be given; the services' own right is never among them."""
 
 INSERT_TENANT_SQL = "INSERT INTO core.tenant (tenant_id) VALUES ($1) ON CONFLICT DO NOTHING"
-INSERT_KEY_SQL = """
-INSERT INTO core.api_key (key_id, tenant_id, key_hash, actor_id, actor_kind, rights, expires_at, roles)
-VALUES ($1, $2, $3, $4, $5, $6, $7, $8)"""
-REVOKE_KEY_SQL = """
-WITH revoked AS (
-  UPDATE core.api_key SET revoked_at = clock_timestamp(), epoch = epoch + 1
-  WHERE key_id = $1 AND revoked_at IS NULL RETURNING tenant_id)
-UPDATE core.tenant SET epoch_authz = epoch_authz + 1 WHERE tenant_id = (SELECT tenant_id FROM revoked)
-RETURNING tenant_id"""
-SELECT_KEYS_SQL = """
-SELECT key_id, tenant_id, actor_id, actor_kind, rights, roles, created_at, expires_at, revoked_at
-FROM core.api_key WHERE $1::text IS NULL OR tenant_id = $1 ORDER BY tenant_id, created_at, key_id"""
+TENANTS_SQL = "SELECT tenant_id FROM core.tenant ORDER BY tenant_id"
+OPERATOR_ID = "operator:database"
+"""As whom what was done at the database is noted."""
+BASIS = "pamspec keys"
+TENANT_OF_SQL = "SELECT tenant_id FROM core.api_key WHERE key_id = $1"
 
 
 @dataclass(frozen=True)
@@ -58,16 +59,6 @@ class Owner:
     rights: Sequence[str] = ()
     expires_at: datetime | None = None
     roles: Sequence[str] = ()
-
-
-@dataclass(frozen=True)
-class StoredKey:
-    """A key as it is listed."""
-
-    key_id: str
-    owner: Owner
-    created_at: datetime
-    revoked_at: datetime | None
 
 
 def administrator(data: DataDirectory) -> Administrator:
@@ -92,60 +83,75 @@ def administrator(data: DataDirectory) -> Administrator:
     return Administrator(url, pepper.encode())
 
 
-async def create_key(by: Administrator, owner: Owner) -> tuple[str, str]:
+async def create_key(by: Administrator, owner: Owner, basis: str = BASIS) -> tuple[str, str]:
     """A new key of this owner: its id, and its text, which nobody can show again. The tenant is made where missing."""
-    for name, value in (("tenant", owner.tenant_id), ("actor", owner.actor_id)):
-        if not is_id(value):
-            raise Misused(f"the {name} must be an id like {name}:name, of at most 255 letters, digits and +._:-/")
-    if not set(owner.rights) <= set(RIGHTS):
-        raise Misused(f"a key may have the rights {', '.join(RIGHTS)}")
-    if not set(owner.roles) <= set(ROLES):
-        raise Misused(f"a key may have the roles {', '.join(ROLES)}")
-    key_id, key = mint("key"), new_key()
-    async with _connected(by) as conn, conn.transaction():
+    if not is_id(owner.tenant_id):
+        raise Misused("the tenant must be an id like tenant:name, of at most 255 letters, digits and +._:-/")
+    document: dict[str, Any] = {
+        "tenant_id": owner.tenant_id,
+        "actor_id": owner.actor_id,
+        "actor_kind": owner.actor_kind,
+        "roles": list(owner.roles),
+        "rights": list(owner.rights),
+        "policy_basis": basis,
+    }
+    if owner.expires_at is not None:
+        document["expires_at"] = owner.expires_at.isoformat()
+    async with _connected(by) as conn:
         await conn.execute(INSERT_TENANT_SQL, owner.tenant_id)
-        await conn.execute(
-            INSERT_KEY_SQL,
-            key_id,
-            owner.tenant_id,
-            key_hash(by.pepper, key),
-            owner.actor_id,
-            owner.actor_kind,
-            sorted(owner.rights),
-            owner.expires_at,
-            sorted(owner.roles),
-        )
-    return key_id, key
+        made = await _answer(conn, by, "create_key", document)
+    return made["key"]["key_id"], made["secret"]
 
 
-async def revoke_key(by: Administrator, key_id: str) -> bool:
-    """Whether the key was valid until now; gateways that remember it let it in for two seconds more at most."""
+async def administer(by: Administrator, operation: str, document: dict[str, Any]) -> dict[str, Any]:
+    """The answer of an operation on keys, carried out at the database as an operator; Misused for a refusal."""
     async with _connected(by) as conn:
-        return await conn.fetchval(REVOKE_KEY_SQL, key_id) is not None
+        if "tenant_id" not in document and "key_id" in document:
+            document = {
+                **document,
+                "tenant_id": await conn.fetchval(TENANT_OF_SQL, document["key_id"]) or "tenant:none",
+            }
+        return await _answer(conn, by, operation, document)
 
 
-async def list_keys(by: Administrator, tenant_id: str | None = None) -> list[StoredKey]:
-    """The keys of one tenant or of all, revoked ones too; never their texts."""
+async def tenants(by: Administrator) -> list[str]:
+    """Every tenant."""
     async with _connected(by) as conn:
-        rows = await conn.fetch(SELECT_KEYS_SQL, tenant_id)
-    return [
-        StoredKey(
-            row["key_id"],
-            Owner(row["tenant_id"], row["actor_id"], row["actor_kind"], row["rights"], row["expires_at"], row["roles"]),
-            row["created_at"],
-            row["revoked_at"],
-        )
-        for row in rows
-    ]
+        return [row["tenant_id"] for row in await conn.fetch(TENANTS_SQL)]
+
+
+async def _answer(conn: Connection, by: Administrator, operation: str, document: dict[str, Any]) -> dict[str, Any]:
+    """What the write service would answer an operator, by its own handler."""
+    tenant_id = document["tenant_id"]
+    principal = Principal(tenant_id, OPERATOR_ID, "human", frozenset({RIGHT_OPERATOR}))
+    actor = Actor(OPERATOR_ID, principal.actor_kind)
+    asked = Asked(operation, mint("op"), principal, actor, None, None, tenant_id)
+    handler = Keys(by.pepper)
+    answering: dict[str, Answering] = {
+        "create_key": handler.create,
+        "list_keys": handler.list,
+        "rotate_key": handler.rotate,
+        "revoke_key": handler.revoke,
+    }
+    try:
+        request = decode(KINDS[operation], dumps(document))
+        async with conn.transaction():
+            answer = await answering[operation](conn, asked, request)
+    except PamspecError as error:
+        raise Misused(str(error)) from None
+    answered: dict[str, Any] = json.loads(answer.body)
+    return answered
 
 
 @asynccontextmanager
-async def _connected(by: Administrator) -> AsyncIterator["asyncpg.Connection[asyncpg.Record]"]:
+async def _connected(by: Administrator) -> AsyncIterator[Connection]:
+    settings = {"application_name": "pamspec-keys"}
     try:
-        conn = await asyncpg.connect(by.database_url, timeout=10, server_settings={"application_name": "pamspec-keys"})
+        pool = await asyncpg.create_pool(by.database_url, min_size=1, max_size=1, timeout=10, server_settings=settings)
     except (OSError, TimeoutError, asyncpg.PostgresError) as error:
         raise Misused(f"the database does not let us in ({type(error).__name__}): check PAMSPEC_DATABASE_URL") from None
     try:
-        yield conn
+        async with pool.acquire() as conn:
+            yield conn
     finally:
-        await conn.close()
+        await pool.close()

@@ -50,14 +50,33 @@ async def test_a_key_opens_until_it_is_revoked(database: Database, by: keys.Admi
     assert found is not None
     assert (found["tenant_id"], found["actor_id"]) == ("tenant:a", "agent:planner")
     assert (found["rights"], found["roles"]) == (["audit"], ["editor"])
-    assert [(stored.key_id, stored.revoked_at) for stored in await keys.list_keys(by)] == [(key_id, None)]
-    assert await keys.list_keys(by, "tenant:b") == []
+    assert await keys.tenants(by) == ["tenant:a"]
+    listed = await keys.administer(by, "list_keys", {"tenant_id": "tenant:a"})
+    assert [(one["key_id"], one["state"], one["created_by"]) for one in listed["keys"]] == [
+        (key_id, "valid", keys.OPERATOR_ID)
+    ]
+    assert (await keys.administer(by, "list_keys", {"tenant_id": "tenant:b"}))["keys"] == []
     before = await _epoch(database, "tenant:a")
-    assert await keys.revoke_key(by, key_id)
+    asked = {"key_id": key_id, "policy_basis": "incident:1"}
+    assert (await keys.administer(by, "revoke_key", asked))["changed"]
     assert await _found(database, key) is None
     assert await _epoch(database, "tenant:a") == before + 1
-    assert not await keys.revoke_key(by, key_id)
-    assert (await keys.list_keys(by))[0].revoked_at is not None
+    assert not (await keys.administer(by, "revoke_key", asked))["changed"]
+    with pytest.raises(Misused, match="no such key"):
+        await keys.administer(by, "revoke_key", asked | {"key_id": "key:none"})
+    assert await _noted(database) == [
+        ("create_key", key_id, keys.OPERATOR_ID, keys.BASIS),
+        ("revoke_key", key_id, keys.OPERATOR_ID, "incident:1"),
+    ]
+
+
+async def _noted(database: Database) -> list[tuple[str, str, str, str]]:
+    conn = await asyncpg.connect(database.dsn)
+    try:
+        rows = await conn.fetch("SELECT operation, detail, actor_id, policy_basis FROM core.administration ORDER BY id")
+        return [tuple(row) for row in rows]
+    finally:
+        await conn.close()
 
 
 @pytest.mark.parametrize(
@@ -73,7 +92,7 @@ async def test_a_key_opens_until_it_is_revoked(database: Database, by: keys.Admi
 async def test_owners_that_cannot_be(by: keys.Administrator, owner: keys.Owner) -> None:
     with pytest.raises(Misused):
         await keys.create_key(by, owner)
-    assert await keys.list_keys(by) == []
+    assert (await keys.administer(by, "list_keys", {"tenant_id": "tenant:a"}))["keys"] == []
 
 
 def test_nothing_to_administer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -92,11 +111,33 @@ async def test_the_command(database: Database, monkeypatch: pytest.MonkeyPatch) 
     assert found["expires_at"] is not None
     assert found["roles"] == ["contributor"]
     listed = json.loads(await _printed("list", "--json"))
-    assert (listed["key_id"], listed["revoked_at"]) == (made["key_id"], None)
+    assert (listed["key_id"], listed["state"]) == (made["key_id"], "valid")
     assert made["key"] not in json.dumps(listed)
+    second = json.loads(await _printed("rotate", made["key_id"], "--hours", "2", "--json"))
+    assert await _found(database, made["key"]) is not None
+    assert await _found(database, second["key"]) is not None
+    heading, *rows = (await _printed("list")).splitlines()
+    assert heading.split() == [
+        "state",
+        "key",
+        "tenant",
+        "actor",
+        "roles",
+        "rights",
+        "created",
+        "expires",
+        "last",
+        "used",
+    ]
+    assert [row.split()[:6] for row in rows] == [
+        ["valid", one["key_id"], "tenant:a", "agent:a", "contributor", "-"] for one in (made, second)
+    ]
     assert f"revoked   {made['key_id']}" in await _printed("revoke", made["key_id"])
     assert await _found(database, made["key"]) is None
-    assert (await _run("revoke", made["key_id"]))[0] == 1
+    assert "ended before" in await _printed("revoke", made["key_id"])
+    assert made["key_id"] not in await _printed("list")
+    assert made["key_id"] in await _printed("list", "--all")
+    assert (await _run("rotate", made["key_id"]))[0] != 0
 
 
 async def _printed(*arguments: str) -> str:

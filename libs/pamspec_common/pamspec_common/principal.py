@@ -27,6 +27,8 @@ _CACHE_LIMIT = 10_000
 RIGHT_ASSERT_ACTOR = "assert_actor"
 RIGHT_ADMIN = "admin"
 RIGHT_AUDIT = "audit"
+RIGHT_OPERATOR = "operator"
+"""Administers every tenant of the deployment. No role gives it, since a tenant's administrators give roles."""
 RIGHT_SERVICE = "service"
 
 

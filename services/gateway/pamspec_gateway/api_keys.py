@@ -1,8 +1,9 @@
 """API keys as credentials.
 
-Invariants: a key is found only by its keyed hash; what was found is trusted for `lifetime_s` at most; guesses cost the
-database one grouped statement at a time, and an address that guesses too often is put off before the database is
-asked. Keys that have worked before are never put off.
+Invariants: a key is found only by its keyed hash; what was found is trusted for `lifetime_s` at most, and until some
+key opens less than before (`credential_watch.py`); guesses cost the database one grouped statement at a time, and an
+address that guesses too often is put off before the database is asked. Keys that have worked before are never put off.
+That a key was used is noted for all keys together, now and then, and never by a request.
 """
 
 from __future__ import annotations
@@ -17,13 +18,15 @@ from pamspec_common.keys import is_key, key_hash
 from pamspec_common.postgres import Pool, connection
 from pamspec_gateway.authentication import Identity
 from pamspec_gateway.memory import Remembered
-from pamspec_gateway.queries import KeyOwner, select_principals
+from pamspec_gateway.queries import KeyOwner, note_use, select_principals
 
 _LOOKED_UP_TOGETHER = 1000
 _WAITING_LOOKUPS = 5000
 _REFUSED = 20_000
 _PROVEN = 100_000
 _ADDRESSES = 20_000
+_REFUSED_S = 2.0
+_USED = 100_000
 
 Outcome = KeyOwner | None | PamspecError
 
@@ -45,6 +48,7 @@ class ApiKeys:
         self._lifetime_s, self._wait_ms, self._clock = lifetime_s, wait_ms, clock
         self._refused: Remembered[float] = Remembered(_REFUSED)
         self._proven: Remembered[bool] = Remembered(_PROVEN)
+        self._used: dict[bytes, None] = {}
         self._waiting: dict[bytes, asyncio.Future[Outcome]] = {}
         self._lookup: asyncio.Task[None] | None = None
         self.statements = 0
@@ -65,10 +69,12 @@ class ApiKeys:
         if isinstance(outcome, PamspecError):
             raise outcome
         if outcome is None:
-            self._refused[digest] = self._clock() + self._lifetime_s
+            self._refused[digest] = self._clock() + min(self._lifetime_s, _REFUSED_S)
             self._guesses.charge(address)
             raise Unauthenticated
         self._proven[digest] = True
+        if len(self._used) < _USED:
+            self._used[digest] = None
         return Identity(outcome.principal, self._lifetime(outcome))
 
     def _lifetime(self, owner: KeyOwner) -> float:
@@ -102,6 +108,19 @@ class ApiKeys:
             finally:
                 for digest in digests:
                     self._waiting.pop(digest).set_result(failed or found.get(digest))
+
+    def forget(self) -> None:
+        """Ask again about keys that did not open."""
+        self._refused.clear()
+
+    async def note_use(self) -> None:
+        """Note which keys were used since the last time; what could not be noted waits for the next."""
+        noted = list(self._used)[:_LOOKED_UP_TOGETHER]
+        if noted:
+            async with connection(self._pool, self._wait_ms) as conn:
+                await note_use(conn, noted)
+            for digest in noted:
+                self._used.pop(digest, None)
 
     async def close(self) -> None:
         """End the lookup that is under way."""

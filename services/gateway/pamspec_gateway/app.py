@@ -6,7 +6,9 @@ operations -> channels -> transfers -> the framework with conveniences and docum
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Mapping
+from contextlib import suppress
 
 from pamspec_common import contracts
 from pamspec_common.asgi import ASGIApp
@@ -17,6 +19,7 @@ from pamspec_common.principal import TokenSigner
 from pamspec_common.service import Background, Part, Service
 from pamspec_gateway.api_keys import ApiKeys, Guesses
 from pamspec_gateway.authentication import Guard
+from pamspec_gateway.credential_watch import CredentialWatch
 from pamspec_gateway.door import Limits, Load, OperationDoor, Route
 from pamspec_gateway.identity_tokens import IdentityTokens
 from pamspec_gateway.pages import framework
@@ -30,6 +33,8 @@ _READY_WITHIN_S = 3.0
 _FLUSH_EVERY_S = 1.0
 _ESSENTIAL = frozenset(("write", "query"))
 _WAITING = frozenset(("poll",))
+
+_log = logging.getLogger(__name__)
 
 
 def build(settings: Settings, peers: Mapping[str, Peer]) -> Service:
@@ -79,7 +84,27 @@ class _Gateway:
         tokens = IdentityTokens(settings.token_issuers, self._signing_keys, guesses, skew_s=settings.token_skew_s)
         guard = Guard([self._keys, tokens], TokenSigner(kid, key))
         self._service.app = self._doors(guard)
+        self._watch(guard, self._pool, self._keys)
         self._background.spawn("metrics", self._flush)
+
+    def _watch(self, guard: Guard, pool: Pool, keys: ApiKeys) -> None:
+        """Begin to follow revocations, and to note which keys are used."""
+        settings, background = self._settings, self._background
+
+        def moved() -> None:
+            keys.forget()
+            guard.forget(moved=True)
+
+        watch = CredentialWatch(
+            pool,
+            moved,
+            lambda: guard.forget(moved=False),
+            every_s=settings.key_watch_s,
+            blind_s=settings.key_blind_s,
+            wait_ms=settings.pool_wait_ms,
+        )
+        background.spawn("credentials", lambda: watch.run(background))
+        background.spawn("key_use", lambda: self._note_use(keys))
 
     def _doors(self, guard: Guard) -> ASGIApp:
         catalogue = contracts.operation_catalogue()
@@ -107,6 +132,8 @@ class _Gateway:
         await self._background.stop(1.0)
         self._load.flush()
         if self._keys is not None:
+            with suppress(PamspecError):
+                await self._keys.note_use()
             await self._keys.close()
         await self._signing_keys.close()
         await close_pool(self._pool)
@@ -114,6 +141,13 @@ class _Gateway:
     async def _flush(self) -> None:
         while not await self._background.pause(_FLUSH_EVERY_S):
             self._load.flush()
+
+    async def _note_use(self, keys: ApiKeys) -> None:
+        while not await self._background.pause(self._settings.key_use_s):
+            try:
+                await keys.note_use()
+            except PamspecError as error:
+                _log.info("the use of keys is noted later: %s", error, extra={"action": "key_use_waits"})
 
     async def _ready(self) -> list[Part]:
         """Our own parts, and those of every peer under its name; only write and query are essential for the door."""

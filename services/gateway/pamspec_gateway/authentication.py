@@ -1,16 +1,18 @@
 """Who calls: from a credential in the request to a signed principal.
 
-Invariant: a caller that was identified is remembered no longer than its authenticator allows, and never longer than the
-signed principal is valid, whatever the clock of the machine does meanwhile.
+Invariants: a caller that was identified is remembered no longer than its authenticator allows, and never longer than
+the signed principal is valid, whatever the clock of the machine does meanwhile. What is forgotten at once, because some
+credential opens less than before, is not remembered again by a look that began earlier.
 """
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple, Protocol
 
-from pamspec_common.errors import Unauthenticated
+from pamspec_common.errors import ServiceUnavailable, Unauthenticated
 from pamspec_common.principal import Principal, TokenSigner
 from pamspec_gateway.memory import Remembered
 
@@ -61,6 +63,33 @@ class Guard:
         self._authenticators, self._signer, self._clock = tuple(authenticators), signer, clock
         self._wall = wall
         self._admitted: Remembered[Admission] = Remembered(_ADMITTED)
+        self._moved: asyncio.Future[None] | None = None
+        self._forgotten = 0
+
+    def forget(self, *, moved: bool) -> None:
+        """Identify every caller anew; with `moved` those who are inside too, since some credential has ended."""
+        self._admitted.clear()
+        self._forgotten += 1
+        if moved and self._moved is not None:
+            self._moved.set_result(None)
+            self._moved = None
+
+    @property
+    def moved(self) -> asyncio.Future[None]:
+        """Done when some credential has ended; shared, so not to be cancelled."""
+        if self._moved is None:
+            self._moved = asyncio.get_running_loop().create_future()
+        return self._moved
+
+    async def still_admits(self, headers: Mapping[bytes, bytes], address: str) -> bool:
+        """Whether a caller that was let in would be now; yes while nobody can tell."""
+        try:
+            await self.admit(headers, address)
+        except Unauthenticated:
+            return False
+        except ServiceUnavailable:
+            return True
+        return True
 
     def remembered(self, header: bytes | None) -> Admission | None:
         """The admission of a caller that was identified a moment ago, by the bytes of its Authorization header."""
@@ -80,6 +109,7 @@ class Guard:
         held = self.remembered(header)
         if held is not None:
             return held
+        before = self._forgotten
         identity = await self._identify(_credential(header), address)
         admission = Admission(
             self._clock() + min(identity.lifetime_s, _MAX_LIFETIME_S),
@@ -87,7 +117,8 @@ class Guard:
             self._signer.sign(identity.principal),
             identity.principal,
         )
-        self._admitted[header] = admission
+        if before == self._forgotten:
+            self._admitted[header] = admission
         return admission
 
     async def _identify(self, credential: str, address: str) -> Identity:

@@ -27,6 +27,7 @@ from pamspec_gateway.door import (
     headers_of,
     make_call,
     refused,
+    while_admitted,
 )
 
 _INTEGERS = frozenset(("max", "wait_ms", "after_sequence", "ledger_epoch", "min_sequence", "limit", "sequence", "from"))
@@ -50,7 +51,11 @@ def endpoint(convenience: Convenience, route: Route, guard: Guard, load: Load) -
                 members = {**query_members(request, allowed), **request.path_params}
                 body = await _body(request, headers, load.limits.body_bytes, room) if has_body else {}
                 call = make_call(route.operation, admission, document(body, members), headers)
-                reply = await route.peer.call(call)
+                if route.waits:
+                    answering = route.peer.call(call)
+                    reply = await while_admitted(guard, answering, headers, address_of(request.scope))
+                else:
+                    reply = await route.peer.call(call)
         except PamspecError as error:
             reply = refused(error)
         load.answered[route.operation, reply.status] += 1

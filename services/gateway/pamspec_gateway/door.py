@@ -6,9 +6,10 @@ that leaves cancels nothing that was handed on; what this process holds at once 
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Awaitable, Mapping
 from typing import NamedTuple
 
 from pamspec_common.asgi import ASGIApp, ClientGone, Receive, Scope, Send, read_body, send_answer
@@ -144,7 +145,23 @@ class OperationDoor:
                 admission = await self._guard.admit(headers, address_of(scope))
             check_content_type(headers)
             body = await read_body(receive, load.limits.body_bytes, room.take)
-            return await route.peer.call(make_call(route.operation, admission, body, headers))
+            call = make_call(route.operation, admission, body, headers)
+            if not route.waits:
+                return await route.peer.call(call)
+            return await while_admitted(self._guard, route.peer.call(call), headers, address_of(scope))
+
+
+async def while_admitted(guard: Guard, call: Awaitable[Answer], headers: Mapping[bytes, bytes], address: str) -> Answer:
+    """The answer of a call that may wait long; Unauthenticated as soon as its caller would not be let in any more."""
+    waiting = asyncio.ensure_future(call)
+    try:
+        while not waiting.done():
+            await asyncio.wait((waiting, guard.moved), return_when=asyncio.FIRST_COMPLETED)
+            if not waiting.done() and not await guard.still_admits(headers, address):
+                raise Unauthenticated
+        return waiting.result()
+    finally:
+        waiting.cancel()
 
 
 def headers_of(scope: Scope) -> dict[bytes, bytes]:

@@ -1,4 +1,4 @@
-"""SQL of the gateway: the one view that its role may read."""
+"""SQL of the gateway: the view of keys, the number that tells when it changed, and the note that a key was used."""
 
 from __future__ import annotations
 
@@ -12,6 +12,10 @@ from pamspec_common.principal import Principal
 SELECT_PRINCIPALS_SQL = """
 SELECT key_hash, tenant_id, actor_id, actor_kind, rights, roles, epoch, expires_at
 FROM core.key_principal WHERE key_hash = ANY ($1::bytea[])"""
+
+SELECT_EPOCH_SQL = "SELECT epoch FROM core.credential_epoch"
+
+NOTE_USE_SQL = "SELECT core.note_key_use($1)"
 
 SELECT_REACHABLE_SQL = "SELECT true"
 
@@ -45,3 +49,14 @@ async def select_principals(conn: Connection, hashes: Sequence[bytes]) -> dict[b
 async def select_reachable(conn: Connection) -> bool:
     """True; raises when the database does not answer."""
     return bool(await conn.fetchval(SELECT_REACHABLE_SQL))
+
+
+async def select_epoch(conn: Connection) -> int:
+    """Grows whenever a key or a tenant opens less than before."""
+    epoch: int = await conn.fetchval(SELECT_EPOCH_SQL)
+    return epoch
+
+
+async def note_use(conn: Connection, hashes: Sequence[bytes]) -> None:
+    """Note that these keys were used; what was noted within a minute stays as it is."""
+    await conn.execute(NOTE_USE_SQL, list(hashes))

@@ -15,10 +15,16 @@ class Settings(CommonSettings):
 
     key_pepper: SecretStr
     """The key under which API keys are hashed; the same for every gateway and for `pamspec keys`."""
-    key_cache_s: float = Field(default=2.0, ge=0, le=25)
-    """How long a key that was found is trusted without a look at the database: a revocation bites after this."""
+    key_cache_s: float = Field(default=20.0, ge=0, le=25)
+    """How long a key that was found is trusted without another look at it, as long as no key was revoked."""
+    key_watch_s: float = Field(default=0.25, gt=0, le=1)
+    """How often to look whether a key was revoked: a revocation bites after this, on open channels too."""
+    key_blind_s: float = Field(default=1.0, gt=0)
+    """For how long found keys stay trusted while the database can't be asked whether any was revoked."""
+    key_use_s: float = Field(default=15.0, gt=0)
+    """How often to note which keys were used."""
     channel_recheck_s: float = Field(default=10.0, gt=0)
-    """How long a channel may stay open after its key was revoked or has expired."""
+    """How long a channel may stay open after its key or token has expired."""
     key_guesses_per_s: float = Field(default=10.0, gt=0)
     key_guess_burst: int = Field(default=50, ge=1)
     """Wrong keys that one address may try; keys that have worked before are never held up by this."""

@@ -13,7 +13,7 @@ from collections.abc import Awaitable, Mapping
 from contextlib import suppress
 
 from pamspec_common.asgi import ASGIApp, Receive, Scope, Send, deny_websocket, send_answer
-from pamspec_common.errors import PamspecError, ServiceUnavailable, Unauthenticated
+from pamspec_common.errors import PamspecError, ServiceUnavailable
 from pamspec_common.peers import Peer
 from pamspec_common.principal import PRINCIPAL_HEADER
 from pamspec_gateway.authentication import Guard
@@ -80,10 +80,13 @@ class StreamDoor:
         stopping = asyncio.ensure_future(self._stopping.wait())
         try:
             while not stream.done() and not stopping.done():
-                done, _ = await asyncio.wait(
-                    (stream, stopping), timeout=self._recheck_s, return_when=asyncio.FIRST_COMPLETED
+                moved = self._guard.moved
+                await asyncio.wait(
+                    (stream, stopping, moved), timeout=self._recheck_s, return_when=asyncio.FIRST_COMPLETED
                 )
-                if not done and not await self._still_admitted(headers, address):
+                if stream.done() or stopping.done():
+                    break
+                if not await self._guard.still_admits(headers, address):
                     break
             if stream.done():
                 stream.result()
@@ -99,15 +102,6 @@ class StreamDoor:
             self._open -= 1
             if not self._open:
                 self._idle.set()
-
-    async def _still_admitted(self, headers: Mapping[bytes, bytes], address: str) -> bool:
-        try:
-            await self._guard.admit(headers, address)
-        except Unauthenticated:
-            return False
-        except ServiceUnavailable:
-            return True
-        return True
 
     async def drain(self, timeout_s: float) -> None:
         """Give every channel its end; refuse new ones."""

@@ -79,23 +79,16 @@ class TransferDoor:
                 transfer.peer.app(_with_principal(scope, admission.token), receive, answering.send)
             )
             try:
-                while not (await asyncio.wait((passing,), timeout=self._recheck_s))[0]:
-                    if not await self._still_admitted(headers, address):
+                while not passing.done():
+                    moved = self._guard.moved
+                    await asyncio.wait((passing, moved), timeout=self._recheck_s, return_when=asyncio.FIRST_COMPLETED)
+                    if not passing.done() and not await self._guard.still_admits(headers, address):
                         _log.info("a transfer lost its key", extra={"action": "transfer_cut"})
                         raise Unauthenticated
                 passing.result()
             finally:
                 passing.cancel()
                 await asyncio.gather(passing, return_exceptions=True)
-
-    async def _still_admitted(self, headers: Mapping[bytes, bytes], address: str) -> bool:
-        try:
-            await self._guard.admit(headers, address)
-        except Unauthenticated:
-            return False
-        except ServiceUnavailable:
-            return True
-        return True
 
 
 class _Answering:

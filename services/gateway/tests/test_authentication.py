@@ -17,6 +17,7 @@ from pamspec_common.server import serving
 from pamspec_gateway.api_keys import ApiKeys, Guesses
 from pamspec_gateway.app import build
 from pamspec_gateway.authentication import Guard, Identity
+from pamspec_gateway.credential_watch import CredentialWatch
 from services.gateway.tests.behind import (
     PEPPER,
     Behind,
@@ -80,13 +81,13 @@ async def _execute(dsn: str, sql: str, *arguments: object) -> None:
         await conn.close()
 
 
-async def _until(condition: Callable[[], Awaitable[bool]], timeout_s: float = 10) -> None:
+async def _until(condition: Callable[[], Awaitable[bool]], timeout_s: float = 30) -> None:
     async with asyncio.timeout(timeout_s):
         while not await condition():
             await asyncio.sleep(0.02)
 
 
-async def test_a_revoked_key_is_out_after_the_cache_lifetime(database: Database) -> None:
+async def test_a_revoked_key_is_out_long_before_it_would_be_forgotten(database: Database) -> None:
     key, other = new_key(), new_key()
     await insert_key(database.dsn, key)
     await insert_key(database.dsn, other, key_id="key:2", actor="agent:b")
@@ -94,7 +95,7 @@ async def test_a_revoked_key_is_out_after_the_cache_lifetime(database: Database)
     peers = dict.fromkeys(("write", "query", "subscription"), LocalPeer(echo))
     async with (
         aiohttp.ClientSession() as session,
-        serving(gateway := build(gateway_settings(database, key_cache_s=0.2), peers)) as url,
+        serving(gateway := build(gateway_settings(database, key_cache_s=25, key_use_s=3600), peers)) as url,
     ):
         door = Door(url, key, behind, session, database.dsn, gateway)
         assert (await door.post("/v1/create"))[0] == 200
@@ -106,6 +107,108 @@ async def test_a_revoked_key_is_out_after_the_cache_lifetime(database: Database)
         await _until(refused)
         second = Door(url, other, behind, session, database.dsn, gateway)
         assert (await second.post("/v1/create"))[0] == 200
+        await _execute(database.dsn, "UPDATE core.api_key SET revoked_at = NULL WHERE key_id = 'key:1'")
+
+        async def let_in() -> bool:
+            return (await door.post("/v1/create"))[0] == 200
+
+        await _until(let_in)
+    stopped_with = await _column(database.dsn, "SELECT last_used_at FROM core.api_key ORDER BY key_id")
+    assert None not in stopped_with, "what was used is noted when the gateway stops, at the latest"
+
+
+async def _column(dsn: str, sql: str) -> list[object]:
+    conn = await asyncpg.connect(dsn)
+    try:
+        return [row[0] for row in await conn.fetch(sql)]
+    finally:
+        await conn.close()
+
+
+@pytest.mark.parametrize("ending", ["revoked_at = clock_timestamp()", "expires_at = clock_timestamp()"])
+async def test_a_poll_under_way_ends_with_its_key(own_door: Door, ending: str) -> None:
+    own_door.behind.gate = asyncio.Event()
+    poll = asyncio.create_task(own_door.post("/v1/poll", {"subscription_id": "sub:1"}))
+    await asyncio.wait_for(own_door.behind.started.wait(), 30)
+    await _execute(own_door.dsn, f"UPDATE core.api_key SET {ending}")
+    status, body, _ = await asyncio.wait_for(poll, 30)
+    assert status == 401
+    assert refusal_of(body)["code"] == "access_denied"
+    own_door.behind.gate.set()
+
+
+async def test_a_caller_is_not_remembered_by_a_look_that_began_before_a_revocation() -> None:
+    looked = asyncio.Event()
+    asked = 0
+
+    class Slow:
+        def accepts(self, credential: str) -> bool:
+            return True
+
+        async def identify(self, credential: str, address: str) -> Identity:
+            nonlocal asked
+            asked += 1
+            await looked.wait()
+            return Identity(Principal("tenant:a", "agent:a", "agent"), 25.0)
+
+    guard = Guard([Slow()], TokenSigner("k1", b"k" * 32))
+    headers = {b"authorization": b"Bearer key"}
+    admitting = asyncio.create_task(guard.admit(headers, "a"))
+    while not asked:
+        await asyncio.sleep(0)
+    guard.forget(moved=True)
+    looked.set()
+    await admitting
+    assert guard.remembered(headers[b"authorization"]) is None
+    await guard.admit(headers, "a")
+    assert guard.remembered(headers[b"authorization"]) is not None
+
+
+async def test_while_nobody_can_tell_of_revocations_nothing_is_remembered(database: Database) -> None:
+    clock, told = Clock(), [0, 0]
+
+    def moved() -> None:
+        told[0] += 1
+
+    def unknown() -> None:
+        told[1] += 1
+
+    pool = await create_pool(gateway_settings(database), "gateway-test")
+    watch = CredentialWatch(pool, moved, unknown, every_s=1, blind_s=1.0, wait_ms=2000, clock=clock)
+    await watch.look()
+    await watch.look()
+    assert told == [1, 0]
+    await _execute(database.dsn, "UPDATE core.credential_epoch SET epoch = epoch + 1")
+    await watch.look()
+    assert told == [2, 0]
+    await _execute(database.dsn, "REVOKE SELECT ON core.credential_epoch FROM pamspec_gateway")
+    await watch.look()
+    assert told == [2, 0], "a look that fails once says nothing yet"
+    clock.now += 1.5
+    await watch.look()
+    await watch.look()
+    assert told == [2, 2]
+    await _execute(database.dsn, "GRANT SELECT ON core.credential_epoch TO pamspec_gateway")
+    await watch.look()
+    assert told == [3, 2], "afterwards everything is looked at again"
+    await pool.close()
+
+
+async def test_the_use_of_keys_is_one_statement_for_all(database: Database) -> None:
+    known = [new_key() for _ in range(30)]
+    for number, key in enumerate(known):
+        await insert_key(database.dsn, key, key_id=f"key:{number}", actor=f"agent:{number}")
+    keys = await _keys(database, Clock())
+    for key in known[:20]:
+        await keys.identify(key, "a")
+    with pytest.raises(Unauthenticated):
+        await keys.identify(new_key(), "a")
+    await keys.note_use()
+    used = await _column(database.dsn, "SELECT last_used_at FROM core.api_key WHERE last_used_at IS NOT NULL")
+    assert len(used) == 20
+    await keys.note_use()
+    again = await _column(database.dsn, "SELECT last_used_at FROM core.api_key WHERE last_used_at IS NOT NULL")
+    assert sorted(map(str, again)) == sorted(map(str, used))
 
 
 async def test_an_expired_key_is_out(own_door: Door) -> None:

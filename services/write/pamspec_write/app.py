@@ -19,6 +19,7 @@ from pamspec_write.handlers.access import access_of
 from pamspec_write.handlers.administration import Administration
 from pamspec_write.handlers.holds import HoldJob
 from pamspec_write.handlers.importing import Asked, Chunks, Imports
+from pamspec_write.handlers.keys import Keys
 from pamspec_write.handlers.lanes import Lanes
 from pamspec_write.handlers.lookup import Lookup
 from pamspec_write.handlers.operations import OPERATIONS, Writes
@@ -59,7 +60,8 @@ class _App:
         for object_type in CONTENT_TYPES:
             standard_schema(object_type)
         verifier = TokenVerifier(settings.token_key_bytes())
-        administration = Administration(pool, settings, access, authorizer)
+        pepper = None if settings.key_pepper is None else settings.key_pepper.get_secret_value().encode()
+        administration = Administration(pool, settings, access, authorizer, Keys(pepper))
         self._operations = Writes(verifier, access, scopes, lanes, lookup, outbox, administration).operations()
         self._imports = Imports(pool, settings, access, outbox, self._wake)
         self.background.spawn("outbox", lambda: outbox.watch(self.background))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pydantic import Field
+from pydantic import Field, SecretStr
 
 from pamspec_common.settings import CommonSettings
 
@@ -10,6 +10,8 @@ from pamspec_common.settings import CommonSettings
 class Settings(CommonSettings):
     """What the write service needs beyond the common settings."""
 
+    key_pepper: SecretStr | None = None
+    """The key under which gateways find API keys; without it no door makes any, only `pamspec keys` at the database."""
     lanes: int = Field(default=2, ge=1, le=64)
     """Group commits that may be under way at once; commands of one scope always share a lane."""
     batch_limit: int = Field(default=256, ge=1, le=4096)

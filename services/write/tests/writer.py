@@ -41,6 +41,7 @@ Document = dict[str, Any]
 
 TENANT = "tenant:test"
 KID, KEY = "k1", b"a key between services for tests"
+PEPPER = "a pepper for tests"
 ADMIN = frozenset({"admin"})
 AGENT = Principal(TENANT, "agent:tester", "agent", roles=ADMIN)
 OTHER = Principal(TENANT, "agent:other", "agent", roles=ADMIN)
@@ -67,6 +68,7 @@ def write_settings(database: Database, bus: NatsAddress, **changes: Any) -> Sett
         "nats_url": bus.url,
         "nats_nkey_seed": bus.service_seed,
         "token_keys": {KID: KEY},
+        "key_pepper": PEPPER,
         "drain_s": 5.0,
     }
     return Settings(**(given | changes))

@@ -48,6 +48,8 @@ _TIMES = frozenset(
         "not_before",
         "not_after",
         "start_at",
+        "expires_at",
+        "old_expires_at",
     ]
 )
 _PARTS: dict[str, type[PamspecError]] = {

@@ -7,9 +7,8 @@ not apply, that tell too many cases apart together with those they stand beside,
 from __future__ import annotations
 
 import time
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
 from typing import Any
 
 from pamspec_common import ids
@@ -17,23 +16,23 @@ from pamspec_common.authorization.decisions import decide
 from pamspec_common.authorization.policies import Policies, PolicyRefused, combined, default_text, parse
 from pamspec_common.authorization.rights import Authorizer
 from pamspec_common.authorization.vocabulary import ACTIONS, ATTRIBUTES
-from pamspec_common.calls import Answer
-from pamspec_common.documents import Actor
-from pamspec_common.errors import InvalidRequest, ObjectNotFound, VersionConflict
+from pamspec_common.calls import Answer, Call
+from pamspec_common.documents import Actor, take_header_key
+from pamspec_common.errors import AccessDenied, InvalidRequest, ObjectNotFound, VersionConflict
 from pamspec_common.instants import wire
 from pamspec_common.postgres import Connection, Pool, connection, scoped
-from pamspec_common.principal import Principal
-from pamspec_common.strict_json import dumps
+from pamspec_common.principal import RIGHT_OPERATOR, Principal
 from pamspec_write.documents import administration as requests
 from pamspec_write.documents.decoding import decode
+from pamspec_write.documents.keys import CreateKey, ListKeys, RevokeKey, RotateKey, TenantWide
 from pamspec_write.handlers.access import Access, asker_of
+from pamspec_write.handlers.administering import Asked, DryRun, page_of, record
 from pamspec_write.handlers.admission.commands import actor_of
-from pamspec_write.model.facts import ScopeRef
+from pamspec_write.handlers.keys import Keys
 from pamspec_write.queries import administration as queries
 from pamspec_write.queries.administration import Place
 from pamspec_write.settings import Settings
 
-_PAGE = 50
 _LAST = 2**63 - 1
 
 KINDS: Mapping[str, type[requests.Administrative]] = {
@@ -44,59 +43,69 @@ KINDS: Mapping[str, type[requests.Administrative]] = {
     "get_access_rules": requests.GetAccessRules,
     "explain_access": requests.ExplainAccess,
     "list_administration": requests.ListAdministration,
+    "create_key": CreateKey,
+    "list_keys": ListKeys,
+    "rotate_key": RotateKey,
+    "revoke_key": RevokeKey,
 }
 """The operations of administration, each with its request."""
 
-
-@dataclass(frozen=True)
-class _Asked:
-    """An administrative call of somebody who may make it."""
-
-    operation: str
-    operation_id: str
-    principal: Principal
-    actor: Actor
-    authenticated_as: str | None
-    scope: ScopeRef | None
-
-    @property
-    def place(self) -> Place:
-        """Where the change holds."""
-        return Place(self.principal.tenant_id, 0 if self.scope is None else self.scope.scope_key)
-
-    def answer(self, **body: Any) -> Answer:
-        """The answer with the id of the operation."""
-        return Answer(200, dumps({"operation_id": self.operation_id, **body}))
+Answering = Callable[[Connection, Asked, Any], Awaitable[Answer]]
 
 
 class Administration:
     """The handlers of administration."""
 
-    def __init__(self, pool: Pool, settings: Settings, access: Access, authorizer: Authorizer) -> None:
+    def __init__(self, pool: Pool, settings: Settings, access: Access, authorizer: Authorizer, keys: Keys) -> None:
         self._pool, self._settings, self._access, self._authorizer = pool, settings, access, authorizer
+        self._answering: Mapping[str, Answering] = {
+            "bind_role": _change_role,
+            "unbind_role": _change_role,
+            "list_role_bindings": _list_bindings,
+            "set_access_rules": self._set_rules,
+            "get_access_rules": _get_rules,
+            "list_administration": _list_administration,
+            "create_key": keys.create,
+            "list_keys": keys.list,
+            "rotate_key": keys.rotate,
+            "revoke_key": keys.revoke,
+        }
 
-    async def call(self, operation: str, document: dict[str, Any], body: bytes, principal: Principal) -> Answer:
+    async def call(
+        self, operation: str, document: dict[str, Any], body: bytes, principal: Principal, header_key: str | None
+    ) -> Answer:
         """The answer of an administrative operation; AccessDenied or ScopeNotFound for others than administrators."""
         request = decode(KINDS[operation], body)
+        take_header_key(request, header_key)
         actor, authenticated_as = actor_of(principal, request, document)
-        scope = None if request.scope_id is None else await self._access.resolve(principal, request.scope_id)
-        await self._access.permitted(operation, principal, actor, scope)
+        tenant_id = principal.tenant_id
+        scope = None
+        if isinstance(request, TenantWide):
+            tenant_id = await self._tenant(operation, principal, actor, request)
+        else:
+            scope = None if request.scope_id is None else await self._access.resolve(principal, request.scope_id)
+            await self._access.permitted(operation, principal, actor, scope)
         operation_id = request.operation_id or ids.mint("op")
-        asked = _Asked(operation, operation_id, principal, actor, authenticated_as, scope)
+        asked = Asked(operation, operation_id, principal, actor, authenticated_as, scope, tenant_id)
+        if isinstance(request, requests.ExplainAccess):
+            return await self._explain(asked, request)
         async with self._transaction(asked.place) as conn:
-            match request:
-                case requests.BindRole() | requests.UnbindRole():
-                    return await _change_role(conn, asked, request)
-                case requests.ListRoleBindings():
-                    return await _list_bindings(conn, asked, request)
-                case requests.SetAccessRules():
-                    return await self._set_rules(conn, asked, request)
-                case requests.GetAccessRules():
-                    return await _get_rules(conn, asked, request)
-                case requests.ListAdministration():
-                    return await _list_administration(conn, asked, request)
-        assert isinstance(request, requests.ExplainAccess)
-        return await self._explain(asked, request)
+            return await self._answering[operation](conn, asked, request)
+
+    async def _tenant(self, operation: str, principal: Principal, actor: Actor, request: TenantWide) -> str:
+        """The tenant that a request is about, which the caller may administer: its own, or for operators any."""
+        if request.scope_id is not None:
+            raise InvalidRequest("This is about a whole tenant; leave scope_id out.", details={"field": "scope_id"})
+        tenant_id = request.tenant_id or principal.tenant_id
+        if principal.has(RIGHT_OPERATOR):
+            async with connection(self._pool, self._settings.pool_wait_ms) as conn:
+                if not await queries.tenant_exists(conn, tenant_id):
+                    raise ObjectNotFound("There is no such tenant; create it first.", details={"field": "tenant_id"})
+            return tenant_id
+        if tenant_id != principal.tenant_id:
+            raise AccessDenied("You may administer your own tenant only; leave tenant_id out.")
+        await self._access.permitted(operation, principal, actor, None)
+        return tenant_id
 
     @asynccontextmanager
     async def _transaction(self, place: Place) -> AsyncIterator[Connection]:
@@ -104,7 +113,7 @@ class Administration:
         async with connection(self._pool, self._settings.pool_wait_ms) as conn, scoped(conn, keys):
             yield conn
 
-    async def _set_rules(self, conn: Connection, asked: _Asked, request: requests.SetAccessRules) -> Answer:
+    async def _set_rules(self, conn: Connection, asked: Asked, request: requests.SetAccessRules) -> Answer:
         """Another version of the rules, after the expected one; with dry_run only checked."""
         await queries.raise_epoch(conn, asked.place)
         current = await queries.access_rules(conn, asked.place)
@@ -124,15 +133,15 @@ class Administration:
                 details={"field": "rules", "reason": "lock_out"},
             )
         if request.dry_run:
-            raise _DryRun(asked.answer(dry_run=True, rules_version=current.version))
+            raise DryRun(asked.answer(dry_run=True, rules_version=current.version))
         version = current.version + 1
         await conn.execute(
             queries.INSERT_RULES_SQL, *asked.place, version, request.rules, request.policy_basis, asked.actor.actor_id
         )
-        await _record(conn, asked, request.policy_basis, None, str(version))
+        await record(conn, asked, request.policy_basis, None, str(version))
         return asked.answer(dry_run=False, rules_version=version)
 
-    async def _explain(self, asked: _Asked, request: requests.ExplainAccess) -> Answer:
+    async def _explain(self, asked: Asked, request: requests.ExplainAccess) -> Answer:
         """What the rules in force say of an actor, an action and a memory with these attributes."""
         if request.action not in ACTIONS:
             raise InvalidRequest("action is no action of rules.", details={"field": "action", "actions": list(ACTIONS)})
@@ -151,21 +160,13 @@ class Administration:
         return asked.answer(**body)
 
 
-class _DryRun(Exception):
-    """Ends the transaction of a dry run without its changes."""
-
-    def __init__(self, answer: Answer) -> None:
-        super().__init__()
-        self.answer = answer
-
-
 async def administer(
-    administration: Administration, operation: str, document: dict[str, Any], body: bytes, principal: Principal
+    administration: Administration, call: Call, document: dict[str, Any], principal: Principal
 ) -> Answer:
     """The answer of an administrative operation; a dry run leaves nothing behind."""
     try:
-        return await administration.call(operation, document, body, principal)
-    except _DryRun as dry:
+        return await administration.call(call.operation, document, call.body, principal, call.idempotency_key)
+    except DryRun as dry:
         return dry.answer
 
 
@@ -197,7 +198,7 @@ def _memory(request: requests.ExplainAccess) -> dict[str, str] | None:
     return request.memory
 
 
-async def _change_role(conn: Connection, asked: _Asked, request: requests.BindRole | requests.UnbindRole) -> Answer:
+async def _change_role(conn: Connection, asked: Asked, request: requests.BindRole | requests.UnbindRole) -> Answer:
     """Bind or unbind; what is so already stays as it is and is no change."""
     await queries.raise_epoch(conn, asked.place)
     binds = isinstance(request, requests.BindRole)
@@ -207,12 +208,12 @@ async def _change_role(conn: Connection, asked: _Asked, request: requests.BindRo
         done = await conn.execute(queries.UNBIND_SQL, *asked.place, request.actor_id, request.role)
     changed = done.endswith(" 1")
     if changed:
-        await _record(conn, asked, request.policy_basis, request.actor_id, request.role)
+        await record(conn, asked, request.policy_basis, request.actor_id, request.role)
     return asked.answer(actor_id=request.actor_id, role=request.role, bound=binds, changed=changed)
 
 
-async def _list_bindings(conn: Connection, asked: _Asked, request: requests.ListRoleBindings) -> Answer:
-    limit, cursor = _page(request.pagination)
+async def _list_bindings(conn: Connection, asked: Asked, request: requests.ListRoleBindings) -> Answer:
+    limit, cursor = page_of(request.pagination)
     after = tuple(cursor.split(" ", 1)) if cursor else ("", "")
     if len(after) != 2:
         raise InvalidRequest("The cursor belongs to another operation; start again without a cursor.")
@@ -230,7 +231,7 @@ async def _list_bindings(conn: Connection, asked: _Asked, request: requests.List
     return asked.answer(role_bindings=found, next_cursor=more)
 
 
-async def _get_rules(conn: Connection, asked: _Asked, request: requests.GetAccessRules) -> Answer:
+async def _get_rules(conn: Connection, asked: Asked, request: requests.GetAccessRules) -> Answer:
     rules = await queries.access_rules(conn, asked.place, request.rules_version)
     if rules.record is None:
         if request.rules_version is not None:
@@ -245,8 +246,8 @@ async def _get_rules(conn: Connection, asked: _Asked, request: requests.GetAcces
     )
 
 
-async def _list_administration(conn: Connection, asked: _Asked, request: requests.ListAdministration) -> Answer:
-    limit, cursor = _page(request.pagination)
+async def _list_administration(conn: Connection, asked: Asked, request: requests.ListAdministration) -> Answer:
+    limit, cursor = page_of(request.pagination)
     if cursor is not None and not cursor.isdigit():
         raise InvalidRequest("The cursor belongs to another operation; start again without a cursor.")
     before = _LAST if cursor is None else min(int(cursor), _LAST)
@@ -258,21 +259,3 @@ async def _list_administration(conn: Connection, asked: _Asked, request: request
     ]
     more = str(rows[limit - 1]["id"]) if len(rows) > limit else None
     return asked.answer(entries=found, next_cursor=more)
-
-
-def _page(pagination: Any) -> tuple[int, str | None]:
-    return (_PAGE, None) if pagination is None else (pagination.limit, pagination.cursor)
-
-
-async def _record(conn: Connection, asked: _Asked, basis: str, subject: str | None, detail: str) -> None:
-    await conn.execute(
-        queries.RECORD_SQL,
-        *asked.place,
-        asked.operation,
-        asked.operation_id,
-        asked.actor.actor_id,
-        asked.authenticated_as,
-        basis,
-        subject,
-        detail,
-    )

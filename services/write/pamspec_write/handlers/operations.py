@@ -147,7 +147,7 @@ class Writes:
         return self._lookup.get_operation(document, call.body, principal)
 
     async def _administer(self, call: Call, document: dict[str, Any], principal: Principal) -> Awaitable[Answer]:
-        return administer(self._administration, call.operation, document, call.body, principal)
+        return administer(self._administration, call, document, principal)
 
     def _check_outbox(self, call: Call) -> None:
         if self._outbox.full:

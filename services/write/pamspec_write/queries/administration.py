@@ -13,6 +13,8 @@ RAISE_SCOPE_EPOCH_SQL = """
 UPDATE core.scope_head SET epoch_authz = epoch_authz + 1, revision = revision + 1 WHERE scope_key = $1
 """
 
+TENANT_SQL = "SELECT EXISTS (SELECT FROM core.tenant WHERE tenant_id = $1)"
+
 BIND_SQL = """
 INSERT INTO core.role_binding (tenant_id, scope_key, actor_id, role, bound_by) VALUES ($1, $2, $3, $4, $5)
 ON CONFLICT DO NOTHING
@@ -83,3 +85,8 @@ async def access_rules(conn: Connection, place: Place, version: int | None = Non
 async def neighbours(conn: Connection, place: Place) -> list[str]:
     """The rules that hold together with those of this place: the tenant's, or those of each of its scopes."""
     return [row["text"] for row in await conn.fetch(NEIGHBOURS_SQL, place.tenant_id, place.scope_key)]
+
+
+async def tenant_exists(conn: Connection, tenant_id: str) -> bool:
+    """Whether there is such a tenant."""
+    return bool(await conn.fetchval(TENANT_SQL, tenant_id))

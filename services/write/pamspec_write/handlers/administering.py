@@ -1,0 +1,68 @@
+"""What the handlers of administration share: who asks, about which place, and the record of what was done."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from pamspec_common.calls import Answer
+from pamspec_common.documents import Actor, Pagination
+from pamspec_common.postgres import Connection
+from pamspec_common.principal import Principal
+from pamspec_common.strict_json import dumps
+from pamspec_write.model.facts import ScopeRef
+from pamspec_write.queries import administration as queries
+from pamspec_write.queries.administration import Place
+
+_PAGE = 50
+
+
+@dataclass(frozen=True)
+class Asked:
+    """An administrative call of somebody who may make it."""
+
+    operation: str
+    operation_id: str
+    principal: Principal
+    actor: Actor
+    authenticated_as: str | None
+    scope: ScopeRef | None
+    tenant_id: str
+    """The tenant that it is about: the principal's own, but for operators."""
+
+    @property
+    def place(self) -> Place:
+        """Where the change holds."""
+        return Place(self.tenant_id, 0 if self.scope is None else self.scope.scope_key)
+
+    def answer(self, **body: Any) -> Answer:
+        """The answer with the id of the operation."""
+        return Answer(200, dumps({"operation_id": self.operation_id, **body}))
+
+
+class DryRun(Exception):
+    """Ends the transaction of a dry run without its changes."""
+
+    def __init__(self, answer: Answer) -> None:
+        super().__init__()
+        self.answer = answer
+
+
+def page_of(pagination: Pagination | None) -> tuple[int, str | None]:
+    """How many entries a page has, and where it starts."""
+    return (_PAGE, None) if pagination is None else (pagination.limit, pagination.cursor)
+
+
+async def record(conn: Connection, asked: Asked, basis: str, subject: str | None, detail: str) -> None:
+    """Note who did this, when and why, for good."""
+    await conn.execute(
+        queries.RECORD_SQL,
+        *asked.place,
+        asked.operation,
+        asked.operation_id,
+        asked.actor.actor_id,
+        asked.authenticated_as,
+        basis,
+        subject,
+        detail,
+    )
