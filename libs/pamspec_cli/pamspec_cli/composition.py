@@ -3,6 +3,7 @@
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 
+import pamspec_delegation.app
 import pamspec_gateway.app
 import pamspec_query.app
 import pamspec_relay.app
@@ -12,6 +13,7 @@ from pamspec_cli.deployment import Deployment, in_environment
 from pamspec_common import server
 from pamspec_common.peers import LocalPeer
 from pamspec_common.service import Service
+from pamspec_delegation.settings import Settings as DelegationSettings
 from pamspec_gateway.settings import Settings as GatewaySettings
 from pamspec_query.settings import Settings as QuerySettings
 from pamspec_relay.settings import Settings as RelaySettings
@@ -30,12 +32,14 @@ async def running(deployment: Deployment) -> AsyncIterator[str]:
         query = pamspec_query.app.build(QuerySettings())
     with in_environment(deployment.variables("subscription")):
         subscription = pamspec_subscription.app.build(SubscriptionSettings(), LocalPeer(write))
+    with in_environment(deployment.variables("delegation")):
+        delegation = pamspec_delegation.app.build(DelegationSettings())
     with in_environment(deployment.variables("gateway")):
         settings = GatewaySettings()
-    peers = {service.name: LocalPeer(service) for service in (write, relay, query, subscription)}
+    peers = {service.name: LocalPeer(service) for service in (write, relay, query, subscription, delegation)}
     gateway = pamspec_gateway.app.build(settings, peers)
     async with AsyncExitStack() as stack:
-        for service in (relay, write, query, subscription):
+        for service in (relay, write, query, subscription, delegation):
             await _started(stack, service)
         door = server.serving(gateway, host=settings.host, port=settings.port, drain_s=settings.drain_s)
         url = await stack.enter_async_context(door)

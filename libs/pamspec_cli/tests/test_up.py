@@ -220,7 +220,7 @@ async def test_processes_are_watched_and_stop_together(up: Up) -> None:
     assert status == 201
     found = await ready(up)
     assert found["mode"] == "processes"
-    assert set(found["processes"]) == {"write", "relay", "query", "subscription", "gateway"}
+    assert set(found["processes"]) == {"write", "relay", "query", "subscription", "delegation", "gateway"}
 
     psutil.Process(found["processes"]["query"]).kill()
     async with asyncio.timeout(START_SECONDS):

@@ -38,14 +38,19 @@ _log = logging.getLogger(__name__)
 
 
 def build(settings: Settings, peers: Mapping[str, Peer]) -> Service:
-    """The gateway in front of these peers: write, query and subscription, and relay where its readiness is known."""
+    """The gateway in front of these peers: write, query, subscription and delegation, and relay for its readiness."""
     return _Gateway(settings, peers).service()
 
 
 def build_remote(settings: Settings) -> Service:
     """The gateway in front of services in other processes; call it in a running event loop."""
     session = peer_session()
-    urls = {"write": settings.write_url, "query": settings.query_url, "subscription": settings.subscription_url}
+    urls = {
+        "write": settings.write_url,
+        "query": settings.query_url,
+        "subscription": settings.subscription_url,
+        "delegation": settings.delegation_url,
+    }
     if settings.relay_url is not None:
         urls["relay"] = settings.relay_url
     return closing(build(settings, {name: RemotePeer(session, url) for name, url in urls.items()}), session)

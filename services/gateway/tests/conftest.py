@@ -44,7 +44,7 @@ async def _gateway(
 ) -> AsyncIterator[Door]:
     gateway = build(
         gateway_settings(database, channel_recheck_s=0.3, key_cache_s=0.5),
-        dict.fromkeys(("write", "query", "subscription"), peer),
+        dict.fromkeys(("write", "query", "subscription", "delegation"), peer),
     )
     async with serving(gateway) as url:
         yield Door(url, key, behind, session, database.dsn, gateway)

@@ -169,12 +169,12 @@ class Consumer(_Entry, frozen=True):
         return fill(self.name, partition=str(partition))
 
     def request(self, partition: int) -> dict[str, Any]:
-        """The `config` of a JetStream consumer create request."""
+        """The `config` of a JetStream consumer create request; an acknowledgement counts for all up to its message."""
         return {
             "durable_name": self.durable(partition),
             "description": self.description,
             "deliver_policy": self.deliver,
-            "ack_policy": "explicit",
+            "ack_policy": "all",
             "ack_wait": self.ack_wait_seconds * _NS_PER_S,
             "max_ack_pending": self.max_ack_pending,
             "max_deliver": self.max_deliver,
