@@ -8,8 +8,9 @@ export UV_PROJECT_ENVIRONMENT := $(VENV)
 PACKAGES := libs/pamspec_common libs/pamspec_client libs/pamspec_conformance libs/pamspec_cli \
 	services/write services/relay services/query services/subscription services/delegation services/gateway
 ARGS ?=
+EXAMPLES ?= 50
 
-.PHONY: setup setup-pip up down test check contracts bench lock clean format
+.PHONY: setup setup-pip up down test fuzz check contracts bench lock clean format
 
 setup: ## uv from PyPI into .venv when missing, then every package of the workspace, as locked
 	@tools/venv $(VENV)
@@ -20,11 +21,11 @@ setup: ## uv from PyPI into .venv when missing, then every package of the worksp
 $(BIN)/pamspec:
 	@$(MAKE) --no-print-directory setup
 
-up down test check contracts bench format lock: | $(BIN)/pamspec
+up down test fuzz check contracts bench format lock: | $(BIN)/pamspec
 
 setup-pip: ## the same environment with pip alone, in some minutes
 	@tools/venv $(VENV)
-	$(BIN)/python -m pip install -q --require-hashes -r requirements.txt
+	$(BIN)/python -m pip install -q --no-deps --require-hashes -r requirements.txt
 	PATH="$(abspath $(BIN)):$$PATH" $(BIN)/python -m pip install -q --no-deps --no-build-isolation $(addprefix -e ,$(PACKAGES))
 
 up: ## the whole service with its servers; Ctrl-C stops it
@@ -35,6 +36,9 @@ down: ## stop a running `make up` of the same data directory
 
 test: ## every test, on real servers
 	$(BIN)/pytest $(ARGS)
+
+fuzz: ## the published description of the API, tried at length: EXAMPLES requests of each operation, and every keyword
+	PAMSPEC_FUZZ_EXAMPLES=$(EXAMPLES) $(BIN)/pytest services/gateway/tests/test_schemathesis.py $(ARGS)
 
 check: ## formatting, lint, types, import rules, locks and the texts of the repository
 	$(BIN)/ruff check .

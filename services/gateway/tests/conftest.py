@@ -14,6 +14,7 @@ from pamspec_common.keys import new_key
 from pamspec_common.peers import LocalPeer, Peer, RemotePeer, peer_session
 from pamspec_common.server import serving
 from pamspec_gateway.app import build
+from services.gateway.tests import whole as all_services
 from services.gateway.tests.behind import Behind, Door, echo_service, gateway_settings, insert_key
 
 SHAPES = ["one process", "processes"]
@@ -73,3 +74,12 @@ async def own_door(request: pytest.FixtureRequest, database: Database) -> AsyncI
     """A gateway of this test alone."""
     async with _door(request.param, database) as door:
         yield door
+
+
+@pytest_asyncio.fixture(scope="package", loop_scope="session")
+async def whole(
+    template_database: TemplateDatabase, tmp_path_factory: pytest.TempPathFactory
+) -> AsyncIterator[all_services.Whole]:
+    """All services behind one gateway; what tests of this package leave there may be anything."""
+    async with all_services.running(template_database, tmp_path_factory.mktemp("whole")) as running:
+        yield running

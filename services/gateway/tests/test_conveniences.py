@@ -1,5 +1,6 @@
 """The conveniences over HTTP: each becomes the operation document that it stands for."""
 
+import re
 from typing import Any
 
 import orjson
@@ -7,6 +8,7 @@ import pytest
 
 from pamspec_common import contracts
 from pamspec_common.calls import Answer
+from pamspec_common.contracts.catalogues import Convenience
 from services.gateway.tests.behind import Door, refusal_of
 
 
@@ -31,6 +33,7 @@ from services.gateway.tests.behind import Door, refusal_of
             {"scope_id": "scope:a", "sequence": 7, "from": 5},
         ),
         ("/v1/scopes?limit=5&cursor=c", "list_scopes", {"pagination": {"limit": 5, "cursor": "c"}}),
+        ("/v1/scopes?cursor=c", "list_scopes", {"pagination": {"limit": 50, "cursor": "c"}}),
         (
             "/v1/snapshots?scope_id=scope:a&limit=5",
             "list_snapshots",
@@ -53,6 +56,33 @@ async def test_get(door: Door, path: str, operation: str, document: dict[str, An
     told = door.behind.calls[0]
     assert (told.operation, orjson.loads(told.body)) == (operation, document)
     contracts.request_validator(operation).validate(orjson.loads(told.body))
+
+
+CONVENIENCES = [
+    pytest.param(name, one, id=f"{one.method} {one.path}")
+    for name, operation in contracts.operations().items()
+    for one in operation.conveniences
+    if one.query
+]
+SAMPLES = {"integer": "3", "string": "scope:a", None: "reader"}
+
+
+@pytest.mark.parametrize(("operation", "convenience"), CONVENIENCES)
+async def test_each_query_parameter_alone_keeps_the_contract(
+    door: Door, operation: str, convenience: Convenience
+) -> None:
+    """Whatever the contract lets a client send, alone and all together, arrives with each member of its type."""
+    path = re.sub(r"\{[^}]*\}", "sub:1", convenience.path)
+    required = set(contracts.schema(f"pamspec:operation:{operation}:request").get("required", ()))
+    values = {name: SAMPLES[contracts.member_type(operation, name)] for name in convenience.query}
+    needed = {name: value for name, value in values.items() if name in required}
+    for query in [values, *({**needed, name: value} for name, value in values.items())]:
+        sent = {"Authorization": f"Bearer {door.key}"}
+        async with door.session.request(convenience.method, door.url + path, params=query, headers=sent) as response:
+            assert response.status == 200, await response.text()
+        document = orjson.loads(door.behind.calls[-1].body)
+        misfits = [one for one in contracts.request_validator(operation).iter_errors(document) if one.absolute_path]
+        assert not misfits, (query, misfits)
 
 
 @pytest.mark.parametrize(

@@ -5,30 +5,20 @@ Whatever comes: an answer by its contract or a refusal in the closed envelope, n
 
 import json
 import random
-from collections.abc import AsyncIterator, Iterator
+import re
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
-import aiohttp
 import orjson
 import pytest
-import pytest_asyncio
 from jsonschema import ValidationError
 
-from conftest import TemplateDatabase
-from pamspec_cli import composition
-from pamspec_cli.deployment import SERVICES, Deployment
-from pamspec_cli.servers import databases
-from pamspec_cli.servers.databases import Database
-from pamspec_cli.servers.nats import AgentUser, EmbeddedNats
-from pamspec_cli.servers.process import free_port
-from pamspec_cli.stack import Addresses
 from pamspec_common import contracts
-from pamspec_common.keys import new_key
-from services.gateway.tests.behind import PEPPER, insert_key
+from pamspec_common.ids import is_id
+from services.gateway.tests.whole import SCOPE, Whole
 
 EXAMPLES = Path(__file__).resolve().parents[3] / "contracts" / "examples" / "valid"
-SCOPE = "workspace:garden"
 BENT_PER_EXAMPLE = 25
 ODD: list[Any] = [
     None, True, 0, -1, 2**63, 10**40, 1.5, 1e308, "", " ", "x" * 300, "obj:a\n", "obj:\u0000", "\ud7ff", "scope:%00",
@@ -37,6 +27,15 @@ ODD: list[Any] = [
 ]  # fmt: skip
 STREAMING = {name for name, one in contracts.operations().items() if one.streams == "answer"}
 DOCUMENTS = [name for name, one in contracts.operations().items() if one.public and one.streams != "request"]
+PAGED = [
+    name
+    for name in DOCUMENTS
+    if "pagination" in contracts.schema(f"pamspec:operation:{name}:request").get("properties", {})
+]
+CURSORS: list[Any] = [
+    "²", "٣", "1" * 19, "9" * 19, "0" * 30, "a\u0000 b", "agent:a \u0000", "agent:a", "agent:a captain", " ", "\n",
+    "💥", "e30", "e30=", "AAAA", "../..", "x" * 16_384, None, 5, True, ["a"], {"": 1}, "",
+]  # fmt: skip
 MEMBERS = ["colour", "scope_id", "tenant_id", "operation_id", "idempotency_key", "actor", "wait_ms", "as_of"]
 NOT_DOCUMENTS = [
     *(b"", b" ", b"null", b"[]", b"1", b'"a"', b"{", b"}", b"{}{}", b"\xff\xfe{}", b"\xef\xbb\xbf{}", b"// c\n{}"),
@@ -48,44 +47,6 @@ NOT_DOCUMENTS = [
         b'{"wait_ms":' + b"9" * 2000 + b"}",
     ),
 ]
-
-
-class Whole(NamedTuple):
-    """All services behind one gateway."""
-
-    url: str
-    session: aiohttp.ClientSession
-
-
-@pytest_asyncio.fixture(scope="module", loop_scope="session")
-async def whole(template_database: TemplateDatabase, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Whole]:
-    """The services of one process on a database and a bus of this module."""
-    name = databases.new_name("pamspec_fuzz")
-    dsn = await databases.create_database(template_database.server_dsn, name, template_database.name)
-    database = Database(name, dsn, databases.role_dsns(dsn, template_database.passwords))
-    bus = EmbeddedNats(
-        tmp_path_factory.mktemp("fuzz") / "nats", agent=AgentUser.of_principal("fuzz0000000000000000000000")
-    )
-    nats = await bus.start()
-    key = new_key()
-    await insert_key(dsn, key)
-    addresses = Addresses(dsn, database.roles, nats.url, nats.service_seed, None, "redis://127.0.0.1:9/0")
-    ports = {service: free_port() for service in SERVICES}
-    deployment = Deployment(addresses, {"k1": "a key between services"}, PEPPER, ports)
-    headers = {"Authorization": f"Bearer {key}", "Content-Type": "application/json"}
-    async with composition.running(deployment) as url, aiohttp.ClientSession(headers=headers) as session:
-        whole = Whole(url, session)
-        status, answer = await call(whole, "create_scope", orjson.dumps({"scope_id": SCOPE}))
-        assert status == 200, answer
-        yield whole
-    await bus.stop()
-    await databases.drop_database(template_database.server_dsn, name)
-
-
-async def call(whole: Whole, operation: str, body: bytes) -> tuple[int, bytes]:
-    """Status and body of an operation."""
-    async with whole.session.post(f"{whole.url}/v1/{operation}", data=body) as response:
-        return response.status, await response.read()
 
 
 def bent(document: Any, dice: random.Random) -> Any:
@@ -139,7 +100,7 @@ async def test_bent_requests(whole: Whole, operation: str) -> None:
         for _ in range(BENT_PER_EXAMPLE):
             bodies.append(json.dumps(bent(example, dice)).encode())
         for body in bodies:
-            status, answer = await call(whole, operation, body)
+            status, answer = await whole.post(operation, body)
             if (finding := _judge(operation, body, status, answer)) is not None:
                 findings.append(finding)
     assert not findings, "\n".join(findings)
@@ -149,10 +110,27 @@ async def test_bent_requests(whole: Whole, operation: str) -> None:
 async def test_what_is_no_document(whole: Whole, operation: str) -> None:
     findings = []
     for body in NOT_DOCUMENTS:
-        status, answer = await call(whole, operation, body)
+        status, answer = await whole.post(operation, body)
         finding = _judge(operation, body, status, answer)
         if finding is None and (status != 400 or orjson.loads(answer)["error"]["code"] != "invalid_request"):
             finding = f"{operation} {status} {body[:100]!r}: {answer[:200]!r}"
         if finding is not None:
             findings.append(finding)
     assert not findings, "\n".join(findings)
+
+
+@pytest.mark.parametrize("operation", PAGED)
+async def test_a_cursor_that_is_not_ours(whole: Whole, operation: str) -> None:
+    """Refused, or a place in a list whose cursors are plain numbers or ids; never an internal error."""
+    for cursor in CURSORS:
+        document = _examples(operation)[0] | {"pagination": {"limit": 5, "cursor": cursor}}
+        document.pop("snapshot_id", None)
+        if "scope_id" in document:
+            document["scope_id"] = SCOPE
+        status, answer = await whole.post(operation, document)
+        assert (finding := _judge(operation, orjson.dumps(document), status, answer)) is None, finding
+        if status == 200:
+            assert isinstance(cursor, str), answer
+            assert is_id(cursor) or re.fullmatch("[0-9]{1,19}", cursor), (cursor, answer)
+        else:
+            assert status in (400, 404), (cursor, answer)

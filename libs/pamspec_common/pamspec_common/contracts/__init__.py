@@ -31,6 +31,7 @@ __all__ = [
     "check_event",
     "errors",
     "events",
+    "member_type",
     "operation_catalogue",
     "operations",
     "request_validator",
@@ -95,6 +96,19 @@ def request_validator(operation: str) -> Validator:
 def answer_validator(operation: str) -> Validator:
     """The validator of an operation's answer; errors are `pamspec:schema:error`."""
     return validator(f"pamspec:operation:{operation}:answer")
+
+
+@cache
+def member_type(operation: str, name: str) -> str | None:
+    """The JSON type of a member of an operation's request, or of its page; None where it may have several. KeyError."""
+    reference = components.request_member(schemas(), operation, name)
+    while True:
+        part = resolve(reference)
+        if "type" in part or "$ref" not in part:
+            found = part.get("type")
+            return found if isinstance(found, str) else None
+        below = part["$ref"]
+        reference = below if below[0] != "#" else reference.partition("#")[0] + below
 
 
 @cache

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from typing import Any
 
 Schemas = Mapping[str, Mapping[str, Any]]
+_IN_PAGINATION = frozenset({"limit", "cursor"})
 _LEFT_OUT = frozenset({"$schema", "$id", "$defs"})
 
 
@@ -53,6 +54,20 @@ def resolve(schemas: Schemas, reference: str) -> Any:
     for token in fragment.split("/")[1:]:
         part = part[token]
     return part
+
+
+def request_member(schemas: Schemas, operation: str, name: str) -> str:
+    """The reference of a member of a request: one of its page, its own, or one that all have. KeyError for others."""
+    own = f"pamspec:operation:{operation}:request#/properties"
+    common = "pamspec:schema:request#/$defs/common_fields/properties"
+    page = "pamspec:schema:request#/$defs/pagination/properties"
+    for place in (page, own, common) if name in _IN_PAGINATION else (own, common):
+        try:
+            if name in resolve(schemas, place):
+                return f"{place}/{name}"
+        except KeyError:
+            continue
+    raise KeyError(f"{operation} takes no {name}")
 
 
 def component_name(identifier: str, fragment: str = "") -> str:

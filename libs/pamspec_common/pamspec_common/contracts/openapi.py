@@ -8,19 +8,21 @@ from typing import Any
 import msgspec
 
 from pamspec_common.contracts.catalogues import Channel, Convenience, ErrorCode, Operation, OperationCatalogue
-from pamspec_common.contracts.components import Components, resolve
+from pamspec_common.contracts.components import Components, request_member, resolve
 from pamspec_common.contracts.sources import Documents
 from pamspec_common.transfer import MEDIA_TYPE
 
 Json = dict[str, Any]
 _LINE = "pamspec:operation:export:answer"
-_IN_PAGINATION = {
-    "limit": "pamspec:schema:request#/$defs/pagination/properties/limit",
-    "cursor": "pamspec:schema:request#/$defs/pagination/properties/cursor",
-}
-_REQUEST_HEADERS = {
-    "Idempotency-Key": "The idempotency key, when the body carries none.",
-    "Last-Event-ID": "The id of the last event that was handled: acknowledges up to it and goes on after it.",
+_REQUEST_HEADERS: dict[str, Json] = {
+    "Idempotency-Key": {
+        "description": "The idempotency key, when the body carries none.",
+        "schema": {"type": "string", "minLength": 1, "maxLength": 255, "pattern": "^[!-~]([ -~]*[!-~])?$"},
+    },
+    "Last-Event-ID": {
+        "description": "The id of the last event that was handled: acknowledges up to it and goes on after it.",
+        "schema": {"type": "string"},
+    },
 }
 
 
@@ -102,22 +104,12 @@ class _Builder:
         return body
 
     def _parameter(self, operation: str, field: str, place: str) -> Json:
-        reference = _IN_PAGINATION.get(field) or self._property(operation, field)
+        reference = request_member(self._schemas, operation, field)
         identifier = reference.partition("#")[0]
         described: Json = {"name": field, "in": place}
         if place == "path" or field in self._schemas[f"pamspec:operation:{operation}:request"].get("required", []):
             described["required"] = True
         return {**described, "schema": self._components.rewrite(resolve(self._schemas, reference), identifier)}
-
-    def _property(self, operation: str, field: str) -> str:
-        own = f"pamspec:operation:{operation}:request"
-        for place in (f"{own}#/properties", "pamspec:schema:request#/$defs/common_fields/properties"):
-            try:
-                if field in resolve(self._schemas, place):
-                    return f"{place}/{field}"
-            except KeyError:
-                continue
-        raise KeyError(f"{operation} takes no {field}")
 
     def _channel(self, name: str, channel: Channel) -> Json:
         described: Json = {
@@ -168,7 +160,7 @@ class _Builder:
 
 
 def _header_parameter(name: str) -> Json:
-    return {"name": name, "in": "header", "description": _REQUEST_HEADERS[name], "schema": {"type": "string"}}
+    return {"name": name, "in": "header", **_REQUEST_HEADERS[name]}
 
 
 def _json_content(schema: Mapping[str, Any]) -> Json:

@@ -56,6 +56,7 @@ _PARTS: dict[str, type[PamspecError]] = {
     "actor": InvalidRequest,
     "source_event": InvalidRequest,
     "deterministic_clock": InvalidRequest,
+    "pagination": InvalidRequest,
     "provenance": InvalidObject,
     "quality_signals": InvalidObject,
     "integrity": InvalidObject,

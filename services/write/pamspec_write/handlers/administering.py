@@ -7,6 +7,7 @@ from typing import Any
 
 from pamspec_common.calls import Answer
 from pamspec_common.documents import Actor, Pagination
+from pamspec_common.errors import InvalidRequest
 from pamspec_common.postgres import Connection
 from pamspec_common.principal import Principal
 from pamspec_common.strict_json import dumps
@@ -51,6 +52,13 @@ class DryRun(Exception):
 def page_of(pagination: Pagination | None) -> tuple[int, str | None]:
     """How many entries a page has, and where it starts."""
     return (_PAGE, None) if pagination is None else (pagination.limit, pagination.cursor)
+
+
+def no_cursor() -> InvalidRequest:
+    """The refusal of a cursor that no page of this list names."""
+    return InvalidRequest(
+        "pagination.cursor is not one of ours; send next_cursor as it came.", details={"field": "pagination.cursor"}
+    )
 
 
 async def record(conn: Connection, asked: Asked, basis: str, subject: str | None, detail: str) -> None:

@@ -6,10 +6,11 @@ not apply, that tell too many cases apart together with those they stand beside,
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
-from typing import Any
+from typing import Any, get_args
 
 from pamspec_common import ids
 from pamspec_common.authorization.decisions import decide
@@ -19,6 +20,7 @@ from pamspec_common.authorization.vocabulary import ACTIONS, ATTRIBUTES
 from pamspec_common.calls import Answer, Call
 from pamspec_common.documents import Actor, take_header_key
 from pamspec_common.errors import AccessDenied, InvalidRequest, ObjectNotFound, VersionConflict
+from pamspec_common.ids import is_id
 from pamspec_common.instants import wire
 from pamspec_common.postgres import Connection, Pool, connection, scoped
 from pamspec_common.principal import RIGHT_OPERATOR, Principal
@@ -26,7 +28,7 @@ from pamspec_write.documents import administration as requests
 from pamspec_write.documents.decoding import decode
 from pamspec_write.documents.keys import CreateKey, ListKeys, RevokeKey, RotateKey, TenantWide
 from pamspec_write.handlers.access import Access, asker_of
-from pamspec_write.handlers.administering import Asked, DryRun, page_of, record
+from pamspec_write.handlers.administering import Asked, DryRun, no_cursor, page_of, record
 from pamspec_write.handlers.admission.commands import actor_of
 from pamspec_write.handlers.keys import Keys
 from pamspec_write.queries import administration as queries
@@ -214,9 +216,10 @@ async def _change_role(conn: Connection, asked: Asked, request: requests.BindRol
 
 async def _list_bindings(conn: Connection, asked: Asked, request: requests.ListRoleBindings) -> Answer:
     limit, cursor = page_of(request.pagination)
-    after = tuple(cursor.split(" ", 1)) if cursor else ("", "")
-    if len(after) != 2:
-        raise InvalidRequest("The cursor belongs to another operation; start again without a cursor.")
+    actor_id, _, role = (cursor or " ").partition(" ")
+    if cursor is not None and not (is_id(actor_id) and role in get_args(requests.Role)):
+        raise no_cursor()
+    after = (actor_id, role)
     rows = await conn.fetch(queries.BINDINGS_SQL, *asked.place, request.actor_id, *after, limit + 1)
     found = [
         {
@@ -248,8 +251,8 @@ async def _get_rules(conn: Connection, asked: Asked, request: requests.GetAccess
 
 async def _list_administration(conn: Connection, asked: Asked, request: requests.ListAdministration) -> Answer:
     limit, cursor = page_of(request.pagination)
-    if cursor is not None and not cursor.isdigit():
-        raise InvalidRequest("The cursor belongs to another operation; start again without a cursor.")
+    if cursor is not None and not re.fullmatch("[0-9]{1,19}", cursor):
+        raise no_cursor()
     before = _LAST if cursor is None else min(int(cursor), _LAST)
     rows = await conn.fetch(queries.ADMINISTRATION_SQL, *asked.place, before, limit + 1)
     names = ("operation", "operation_id", "actor_id", "authenticated_as", "policy_basis", "subject", "detail")

@@ -15,13 +15,13 @@ import asyncpg
 
 from pamspec_common.calls import Answer
 from pamspec_common.errors import AccessDenied, DuplicateOperation, InvalidRequest, ObjectNotFound, ServiceUnavailable
-from pamspec_common.ids import mint
+from pamspec_common.ids import is_id, mint
 from pamspec_common.instants import wire
 from pamspec_common.keys import key_hash, new_key
 from pamspec_common.postgres import Connection
 from pamspec_common.principal import RIGHT_OPERATOR
 from pamspec_write.documents.keys import CreateKey, ListKeys, RevokeKey, RotateKey
-from pamspec_write.handlers.administering import Asked, page_of, record
+from pamspec_write.handlers.administering import Asked, no_cursor, page_of, record
 from pamspec_write.queries import keys as queries
 from pamspec_write.queries.administration import raise_epoch
 
@@ -63,6 +63,8 @@ class Keys:
     async def list(self, conn: Connection, asked: Asked, request: ListKeys) -> Answer:
         """A page of keys."""
         limit, cursor = page_of(request.pagination)
+        if cursor is not None and not is_id(cursor):
+            raise no_cursor()
         rows = await conn.fetch(
             queries.KEYS_SQL, asked.tenant_id, request.actor_id, cursor or "", request.include_ended, limit + 1
         )
