@@ -160,6 +160,10 @@ async def begin(conn: Connection, scope_keys: Iterable[int], *, read_only: bool 
     await conn.execute(f"BEGIN{mode}; SET LOCAL pamspec.scope_keys = '{{{keys}}}'")
 
 
+SHOW_TENANT_SQL = "SELECT set_config('pamspec.tenant_id', $1, true)"
+"""Lets the rest of the transaction read what belongs to a whole tenant: its roles, rules and record."""
+
+
 @asynccontextmanager
 async def scoped(conn: Connection, scope_keys: Iterable[int], *, read_only: bool = False) -> AsyncIterator[Connection]:
     """A transaction that sees these scopes: committed at the end, rolled back on an error."""

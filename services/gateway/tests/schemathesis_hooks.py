@@ -9,7 +9,7 @@ import re
 from typing import Any
 
 import schemathesis
-from schemathesis import HookContext
+from schemathesis import HookContext, SerializationContext
 
 SCOPE = "workspace:garden"
 _ID = re.compile(r"[A-Za-z][A-Za-z0-9+.\-]*:[A-Za-z0-9+._:\-/]{1,200}")
@@ -41,6 +41,6 @@ def _here(members: Any) -> Any:
 
 
 @schemathesis.serializer("application/x-ndjson")
-def lines(context: Any, value: Any) -> bytes | str:
+def lines(context: SerializationContext, value: Any) -> bytes:
     """The lines of an import are text, whatever it holds."""
-    return value if isinstance(value, str) else str(value)
+    return (value if isinstance(value, str) else str(value)).encode("utf-8", "replace")

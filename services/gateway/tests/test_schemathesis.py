@@ -26,7 +26,15 @@ CHANNELS = r"/(stream|ws)$"
 @pytest.mark.timeout(7200 if EXAMPLES else 900)
 async def test_the_description_is_kept(whole: Whole, tmp_path: Path) -> None:
     program = Path(sys.executable).with_name("schemathesis")
-    arguments = ["--config-file", HERE / "schemathesis.toml", "run", DESCRIPTION, "--url", whole.url, "--no-color"]
+    arguments: list[str | Path] = [
+        "--config-file",
+        HERE / "schemathesis.toml",
+        "run",
+        DESCRIPTION,
+        "--url",
+        whole.url,
+        "--no-color",
+    ]
     arguments += ["--exclude-path-regex", CHANNELS, "--workers", "2", "--no-shrink", *(LONG if EXAMPLES else SHORT)]
     variables = {"PAMSPEC_API_KEY": whole.key, "SCHEMATHESIS_HOOKS": "services.gateway.tests.schemathesis_hooks"}
     process = await asyncio.create_subprocess_exec(

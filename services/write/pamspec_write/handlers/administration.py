@@ -22,7 +22,7 @@ from pamspec_common.documents import Actor, take_header_key
 from pamspec_common.errors import AccessDenied, InvalidRequest, ObjectNotFound, VersionConflict
 from pamspec_common.ids import is_id
 from pamspec_common.instants import wire
-from pamspec_common.postgres import Connection, Pool, connection, scoped
+from pamspec_common.postgres import SHOW_TENANT_SQL, Connection, Pool, connection, scoped
 from pamspec_common.principal import RIGHT_OPERATOR, Principal
 from pamspec_write.documents import administration as requests
 from pamspec_write.documents.decoding import decode
@@ -113,6 +113,7 @@ class Administration:
     async def _transaction(self, place: Place) -> AsyncIterator[Connection]:
         keys = [place.scope_key] if place.scope_key else []
         async with connection(self._pool, self._settings.pool_wait_ms) as conn, scoped(conn, keys):
+            await conn.execute(SHOW_TENANT_SQL, place.tenant_id)
             yield conn
 
     async def _set_rules(self, conn: Connection, asked: Asked, request: requests.SetAccessRules) -> Answer:
