@@ -17,6 +17,7 @@ SCALED = {
     "PAMSPEC_LEASE_S": "3",
     "PAMSPEC_UPKEEP_INTERVAL_S": "2",
     "PAMSPEC_DRAIN_S": "5",
+    "PAMSPEC_DENIAL_WINDOW_S": "1",
 }
 """Durations of the product, scaled down, and the ledger spread over two streams."""
 

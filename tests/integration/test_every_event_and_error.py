@@ -172,6 +172,19 @@ async def claimed_and_moved(http: Http, dimension: str, target: str) -> Document
     return await moved(http, await http.claim({"n": 1}), dimension, target)
 
 
+async def told_of_refusal(http: Http) -> Document:
+    """An administrator's subscription tells of an operation that another principal was refused."""
+    opened = await made(http, "subscribe", {"channel": "poll", "filter": {"event_classes": ["access_denied"]}})
+    await refused_to_a_reader(http)
+    page: Document = {"events": []}
+    for _ in range(3):
+        if not page["events"]:
+            page = await made(http, "poll", {"subscription_id": opened["subscription_id"], "wait_ms": 30_000})
+    (event,) = page["events"]
+    assert (event["actor"]["actor_id"], event["payload"]["operation"]) == ("agent:reader", "create")
+    return page
+
+
 Reach = Callable[[Http], Awaitable[Document]]
 EVENTS: dict[str, Reach] = {
     "object_created": lambda http: http.claim({"n": 1}),
@@ -190,9 +203,7 @@ EVENTS: dict[str, Reach] = {
     "tool_completed": completed,
     "embedding_generated": embedding,
     "index_rebuilt": lambda http: recorded(http, "index_rebuilt", {"index_id": "idx:1", "watermark": 1}),
-    "access_denied": lambda http: recorded(
-        http, "access_denied", {"operation": "update", "reason": "missing_right", "count": 1}
-    ),
+    "access_denied": told_of_refusal,
     "subscription_opened": lambda http: subscription(http, close=False),
     "subscription_closed": lambda http: subscription(http, close=True),
 }

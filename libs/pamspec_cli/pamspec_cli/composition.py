@@ -29,7 +29,7 @@ async def running(deployment: Deployment) -> AsyncIterator[str]:
     with in_environment(deployment.variables("relay")):
         relay = pamspec_relay.app.build(RelaySettings())
     with in_environment(deployment.variables("query")):
-        query = pamspec_query.app.build(QuerySettings())
+        query = pamspec_query.app.build(QuerySettings(), LocalPeer(write))
     with in_environment(deployment.variables("subscription")):
         subscription = pamspec_subscription.app.build(SubscriptionSettings(), LocalPeer(write))
     with in_environment(deployment.variables("delegation")):

@@ -16,6 +16,7 @@ from collections.abc import Callable, Mapping
 import msgspec
 
 from pamspec_common.errors import ServiceUnavailable, Unauthenticated
+from pamspec_common.settings import CommonSettings
 
 PRINCIPAL_HEADER = b"x-pamspec-principal"
 """Carries the signed principal on streams between services; one from outside is dropped."""
@@ -66,6 +67,12 @@ class TokenSigner:
     ) -> None:
         self._kid, self._key, self._audience, self._clock = kid, key, audience, clock
         self._minted: dict[Principal, tuple[float, str]] = {}
+
+    @classmethod
+    def of(cls, settings: CommonSettings) -> TokenSigner:
+        """With the first of the keys between services; without any, its tokens verify nowhere."""
+        kid, key = next(iter(settings.token_key_bytes().items()), ("none", b""))
+        return cls(kid, key)
 
     def sign(self, principal: Principal) -> str:
         """A token for a principal, valid for at least 30 and at most 60 seconds."""

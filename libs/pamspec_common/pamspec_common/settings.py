@@ -41,6 +41,8 @@ class CommonSettings(BaseSettings):
     drain_s: float = Field(default=10.0, gt=0)
     """How long a stop may wait for what is under way."""
     log_level: str = "INFO"
+    denial_window_s: float = Field(default=60.0, gt=0)
+    """How long refusals of one principal are gathered before an access_denied entry tells of them."""
 
     def token_key_bytes(self) -> dict[str, bytes]:
         """The token keys by kid."""

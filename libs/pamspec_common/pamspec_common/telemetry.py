@@ -76,6 +76,7 @@ class Tally:
 
 
 COMMANDS = Tally("pamspec_write_commands", "Commands answered, by outcome", "operation", "outcome")
+DENIALS = Tally("pamspec_denials", "Refusals of access, by what became of their entries", "service", "outcome")
 BATCHES = _meter.create_counter("pamspec_write_batches", description="Group commits, by result")
 BATCH_SECONDS = _meter.create_histogram("pamspec_write_batch_seconds", unit="s", description="Time of a group commit")
 VERSION_CONFLICTS = _meter.create_counter("memory_version_conflicts", description="Commands refused as stale")

@@ -15,12 +15,14 @@ import msgspec
 from pamspec_common import strict_json
 from pamspec_common.authorization.rights import Authorizer
 from pamspec_common.calls import Answer, Call, Handler, refusal
+from pamspec_common.denials import Denials
 from pamspec_common.documents import own_operation_id
 from pamspec_common.errors import PamspecError, ServiceUnavailable
+from pamspec_common.peers import Peer, RemotePeer, closing, peer_session
 from pamspec_common.policy import acting_actor
 from pamspec_common.postgres import Pool, close_pool, connection, create_pool
-from pamspec_common.principal import Principal, TokenVerifier
-from pamspec_common.service import Part, Service
+from pamspec_common.principal import Principal, TokenSigner, TokenVerifier
+from pamspec_common.service import Background, Part, Service
 from pamspec_query import documents
 from pamspec_query.documents import Common, decode
 from pamspec_query.export_door import ExportDoor
@@ -52,6 +54,9 @@ class _Query:
     settings: Settings
     verifier: TokenVerifier
     cursors: Cursors
+    denials: Denials | None
+    """None where there is no write service to tell of refusals."""
+    background: Background = field(default_factory=Background)
     pool: Pool | None = None
     store: Store | None = field(default=None, repr=False)
     authorizer: Authorizer | None = field(default=None, repr=False)
@@ -60,8 +65,14 @@ class _Query:
         self.pool = await create_pool(self.settings, "query")
         self.store = Store(self.pool, self.settings)
         self.authorizer = Authorizer(self.store.rights)
+        if self.denials is not None:
+            denials = self.denials
+            self.background.spawn("denials", lambda: denials.run(self.background))
 
     async def stop(self) -> None:
+        await self.background.stop(1.0)
+        if self.denials is not None:
+            await self.denials.close(self.settings.drain_s / 4)
         if self.store is not None:
             await self.store.close()
         await close_pool(self.pool, self.settings.drain_s)
@@ -73,18 +84,20 @@ class _Query:
                 migrated = await is_migrated(conn)
         except PamspecError as error:
             return [Part("store", False, {"error": error.message})]
-        return [Part("store", True), Part("schema", migrated)]
+        return [Part("store", True), Part("schema", migrated), *self.background.parts()]
 
     def operation(self, name: str, kind: type[T], handle: Callable[[Context, T], Awaitable[Answer]]) -> Handler:
         """The handler of an operation, from the bytes of its call to the bytes of its answer."""
 
         async def run(call: Call) -> Answer:
             document: Any = None
+            principal: Principal | None = None
             try:
                 principal = self.verifier.verify(call.principal)
                 document = strict_json.parse(call.body)
                 return await handle(*self._asked(principal, name, kind, document))
             except PamspecError as error:
+                self._note(principal, name, document, error)
                 return refusal(error, own_operation_id(document))
 
         return run
@@ -92,7 +105,16 @@ class _Query:
     async def begin_export(self, token: str, body: bytes) -> Exporting:
         """The export that a document asks for, ready to stream."""
         principal = self.verifier.verify(token)
-        return await export(*self._asked(principal, "export", documents.Export, strict_json.parse(body)))
+        document = strict_json.parse(body)
+        try:
+            return await export(*self._asked(principal, "export", documents.Export, document))
+        except PamspecError as error:
+            self._note(principal, "export", document, error)
+            raise
+
+    def _note(self, principal: Principal | None, operation: str, document: Any, error: PamspecError) -> None:
+        if principal is not None and self.denials is not None:
+            self.denials.note(principal, operation, document, error)
 
     def _asked(self, principal: Principal, name: str, kind: type[T], document: Any) -> tuple[Context, T]:
         """A document of an operation, and what its handler works with."""
@@ -104,15 +126,24 @@ class _Query:
         return Context(self.store, self.cursors, self.authorizer, principal, actor, name, document), request
 
 
-def build(settings: Settings) -> Service:
+def build_remote(settings: Settings) -> Service:
+    """The same in a process of its own, with the write service behind its URL; to be called in a running loop."""
+    session = peer_session()
+    return closing(build(settings, RemotePeer(session, settings.write_url)), session)
+
+
+def build(settings: Settings, write: Peer | None = None) -> Service:
     """The query service: read, query, inspect_history, get_scope, list_scopes, verify_ledger, proofs and export.
 
-    ValueError without token keys: it could neither verify a principal nor sign a cursor.
+    `write` is told of refusals. ValueError without token keys: it could neither verify a principal nor sign a cursor.
     """
     keys = settings.token_key_bytes()
     if not keys:
         raise ValueError("PAMSPEC_TOKEN_KEYS names no key; the query service verifies principals and signs cursors")
-    parts = _Query(settings, TokenVerifier(keys), Cursors(list(keys.values())))
+    denials = None
+    if write is not None:
+        denials = Denials("query", TokenSigner.of(settings), write.call, settings.denial_window_s)
+    parts = _Query(settings, TokenVerifier(keys), Cursors(list(keys.values())), denials)
     operations = {
         "read": parts.operation("read", documents.Read, read),
         "query": parts.operation("query", documents.Query, query),

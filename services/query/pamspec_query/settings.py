@@ -10,6 +10,8 @@ from pamspec_common.settings import CommonSettings
 class Settings(CommonSettings):
     """What the query service needs beyond the common settings."""
 
+    write_url: str = "http://127.0.0.1:8101"
+    """The write service, when it runs in another process."""
     query_timeout_ms: int = Field(default=5000, ge=1)
     """How long one statement of a query or history may run before invalid_request says what to narrow."""
     read_connections: int = Field(default=2, ge=1)

@@ -8,6 +8,7 @@ from datetime import timedelta
 
 from pamspec_common.authorization.rights import Authorizer
 from pamspec_common.calls import Operations
+from pamspec_common.denials import Denials
 from pamspec_common.errors import PamspecError
 from pamspec_common.peers import Peer, RemotePeer, closing, peer_session
 from pamspec_common.principal import TokenSigner, TokenVerifier
@@ -38,14 +39,13 @@ _log = logging.getLogger(__name__)
 class _App:
     def __init__(self, settings: Settings, write: Peer) -> None:
         self._settings = settings
-        keys = settings.token_key_bytes()
-        kid = next(iter(keys))
-        verifier = TokenVerifier(keys)
+        verifier, signer = TokenVerifier(settings.token_key_bytes()), TokenSigner.of(settings)
+        self._denials = Denials("subscription", signer, write.call, settings.denial_window_s)
         self._store = Store(settings)
         access = Access(Authorizer(self._store.rights))
         self._fanout = Fanout(self._store, settings.follow_linger_s)
         self._registry = Registry(self._store, settings.channel_limit)
-        self._lifecycle = Lifecycle(self._store, write, TokenSigner(kid, keys[kid]), access)
+        self._lifecycle = Lifecycle(self._store, write, signer, access)
         around = Surroundings(
             self._store, self._fanout, settings.channel_stall_s, self._revoke, self._registry.compare_soon
         )
@@ -66,16 +66,17 @@ class _App:
 
     def _operations(self, verifier: TokenVerifier, access: Access) -> Operations:
         store, registry, lifecycle = self._store, self._registry, self._lifecycle
+        denials = self._denials
         opening = Subscribing(store, lifecycle, registry, access, self._settings.keepalive_ms, self._deliverer.look)
         cursor = Acknowledging(store, registry, access)
         polling = Polling(store, self._fanout, registry, lifecycle, access)
         return {
-            "subscribe": handler(verifier, Subscribe, opening.subscribe),
-            "unsubscribe": handler(verifier, OnSubscription, opening.unsubscribe),
-            "list_subscriptions": handler(verifier, ListSubscriptions, opening.list_subscriptions),
-            "poll": handler(verifier, Poll, polling.poll),
-            "ack": handler(verifier, Ack, cursor.ack),
-            "reset": handler(verifier, Reset, cursor.reset),
+            "subscribe": handler(verifier, denials, Subscribe, opening.subscribe),
+            "unsubscribe": handler(verifier, denials, OnSubscription, opening.unsubscribe),
+            "list_subscriptions": handler(verifier, denials, ListSubscriptions, opening.list_subscriptions),
+            "poll": handler(verifier, denials, Poll, polling.poll),
+            "ack": handler(verifier, denials, Ack, cursor.ack),
+            "reset": handler(verifier, denials, Reset, cursor.reset),
         }
 
     async def _start(self) -> None:
@@ -84,6 +85,7 @@ class _App:
         background = self._background
         background.spawn("heads", self._compare_heads)
         background.spawn("upkeep", self._upkeep)
+        background.spawn("denials", lambda: self._denials.run(background))
         background.spawn("bus", lambda: self._link.run(background))
         background.spawn("nats_deliverer", lambda: self._deliverer.run(background))
 
@@ -124,6 +126,7 @@ class _App:
     async def _stop(self) -> None:
         await self._deliverer.stop()
         await self._background.stop(1.0)
+        await self._denials.close(self._settings.drain_s / 4)
         await self._fanout.close()
         await self._link.close()
         await self._store.close()

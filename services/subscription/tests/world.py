@@ -76,6 +76,7 @@ class World:
             "nats_nkey_seed": self.bus.service_seed if self.bus else None,
             "token_keys": {KID: KEY},
             "drain_s": 3.0,
+            "denial_window_s": 3600.0,
             "heads_interval_s": 0.2,
             "keepalive_ms": 5000,
         }
@@ -216,6 +217,7 @@ async def started(database: Database, bus: NatsAddress | None) -> World:
             nats_url=bus.url if bus else NO_BUS,
             nats_nkey_seed=bus.service_seed if bus else None,
             token_keys={KID: KEY},
+            denial_window_s=3600.0,
         )
     )
     await write.start()

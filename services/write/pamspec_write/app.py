@@ -11,12 +11,15 @@ from pamspec_common import bus
 from pamspec_common.authorization.loading import loading
 from pamspec_common.authorization.rights import Authorizer
 from pamspec_common.calls import Answer, Call, Handler, Operations
-from pamspec_common.errors import ServiceUnavailable
+from pamspec_common.denials import Denials
+from pamspec_common.errors import PamspecError, ServiceUnavailable
+from pamspec_common.internal import answer as answered
 from pamspec_common.postgres import KEYED_PLANS, Pool, close_pool, connection, create_pool
-from pamspec_common.principal import TokenVerifier
+from pamspec_common.principal import TokenSigner, TokenVerifier
 from pamspec_common.service import Background, Part, Service
 from pamspec_write.handlers.access import access_of
 from pamspec_write.handlers.administration import Administration
+from pamspec_write.handlers.denials import DenialRecords
 from pamspec_write.handlers.holds import HoldJob
 from pamspec_write.handlers.importing import Asked, Chunks, Imports
 from pamspec_write.handlers.keys import Keys
@@ -45,6 +48,7 @@ class _App:
         self._lanes: Lanes | None = None
         self._outbox: OutboxBound | None = None
         self._bus: Client | None = None
+        self._denials = Denials("write", TokenSigner.of(settings), self._tell, settings.denial_window_s)
 
     async def start(self) -> None:
         settings = self.settings
@@ -62,10 +66,14 @@ class _App:
         verifier = TokenVerifier(settings.token_key_bytes())
         pepper = None if settings.key_pepper is None else settings.key_pepper.get_secret_value().encode()
         administration = Administration(pool, settings, access, authorizer, Keys(pepper))
-        self._operations = Writes(verifier, access, scopes, lanes, lookup, outbox, administration).operations()
+        records = DenialRecords(pool, settings, access, lanes)
+        self._operations = Writes(
+            verifier, access, scopes, lanes, lookup, outbox, administration, self._denials, records
+        ).operations()
         self._imports = Imports(pool, settings, access, outbox, self._wake)
         self.background.spawn("outbox", lambda: outbox.watch(self.background))
         self.background.spawn("bus", self._connect)
+        self.background.spawn("denials", lambda: self._denials.run(self.background))
         holds = HoldJob(pool, settings, lanes)
         self.background.spawn("holds", lambda: holds.run(self.background))
 
@@ -78,10 +86,17 @@ class _App:
 
         return handle
 
+    async def _tell(self, call: Call) -> Answer:
+        return await answered(self._operations, call)
+
     async def _import(self, asked: Asked, chunks: Chunks) -> Answer:
         if self._imports is None:
             raise ServiceUnavailable("The service is starting; try again with the same file.")
-        return await self._imports.run(asked, chunks)
+        try:
+            return await self._imports.run(asked, chunks)
+        except PamspecError as error:
+            self._denials.note(asked.principal, "import", {"scope_id": asked.request.scope_id}, error)
+            raise
 
     async def _connect(self) -> None:
         """Keep a connection to the bus for the wake-ups; without it the relay's poll finds the rows."""
@@ -98,6 +113,7 @@ class _App:
 
     async def stop(self) -> None:
         if self._lanes is not None:
+            await self._denials.close(self.settings.drain_s / 4)
             await self._lanes.close(self.settings.drain_s)
         await self.background.stop(1.0)
         await bus.close(self._bus)

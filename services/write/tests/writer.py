@@ -70,6 +70,7 @@ def write_settings(database: Database, bus: NatsAddress, **changes: Any) -> Sett
         "token_keys": {KID: KEY},
         "key_pepper": PEPPER,
         "drain_s": 5.0,
+        "denial_window_s": 3600.0,
     }
     return Settings(**(given | changes))
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
 from pamspec_common.calls import Answer, Call, Handler, refusal
+from pamspec_common.denials import Denials
 from pamspec_common.documents import own_operation_id, take_header_key
 from pamspec_common.errors import InvalidRequest, PamspecError
 from pamspec_common.postgres import Connection
@@ -30,11 +31,13 @@ class Asked(Generic[T]):
     """The request's own, else minted."""
 
 
-def handler(verifier: TokenVerifier, kind: type[T], act: Callable[[Asked[T]], Awaitable[Answer]]) -> Handler:
+def handler(
+    verifier: TokenVerifier, denials: Denials, kind: type[T], act: Callable[[Asked[T]], Awaitable[Answer]]
+) -> Handler:
     """An operation's handler: whatever is refused becomes an answer with the request's operation_id."""
 
     async def handle(call: Call) -> Answer:
-        operation_id = None
+        operation_id = principal = document = None
         try:
             principal = verifier.verify(call.principal)
             document = parse(call.body)
@@ -43,6 +46,8 @@ def handler(verifier: TokenVerifier, kind: type[T], act: Callable[[Asked[T]], Aw
             take_header_key(request, call.idempotency_key)
             return await act(Asked(principal, request, document, operation_id))
         except PamspecError as error:
+            if principal is not None:
+                denials.note(principal, call.operation, document, error)
             return refusal(error, operation_id)
 
     return handle

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Any
 
 import msgspec
 
+from pamspec_common.documents import CommonFields
+from pamspec_common.ids import Id
 from pamspec_write.documents.parts import Common
 
 MAX_BATCH = 1000
@@ -18,3 +20,10 @@ class Batch(Common, kw_only=True):
 
 class GetOperation(Common, kw_only=True):
     operation: Annotated[str, msgspec.Meta(pattern=r"^[a-z][a-z_]*\Z", max_length=64)] | None = None
+
+
+class RecordDenial(CommonFields, kw_only=True):
+    scope_id: Id | None = None
+    actor: msgspec.Raw
+    payload: dict[str, Any]
+    asked_by: Id | None = None

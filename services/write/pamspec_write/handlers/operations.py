@@ -12,6 +12,7 @@ import msgspec
 
 from pamspec_common import telemetry
 from pamspec_common.calls import Answer, Call, Operations, refusal
+from pamspec_common.denials import Denials
 from pamspec_common.documents import own_operation_id
 from pamspec_common.errors import PamspecError, ServiceUnavailable, VersionConflict
 from pamspec_common.principal import Principal, TokenVerifier
@@ -22,6 +23,7 @@ from pamspec_write.handlers.access import Access
 from pamspec_write.handlers.administration import KINDS, Administration, administer
 from pamspec_write.handlers.admission.batches import admit_batch
 from pamspec_write.handlers.admission.commands import actor_of, admit, parse
+from pamspec_write.handlers.denials import DenialRecords
 from pamspec_write.handlers.lanes import Lanes
 from pamspec_write.handlers.lookup import Lookup
 from pamspec_write.handlers.outbox import OutboxBound
@@ -29,7 +31,8 @@ from pamspec_write.handlers.scopes import Scopes
 
 COMMANDS = tuple(REQUESTS)
 CONFLICT = b'"version_conflict"'
-OPERATIONS = (*COMMANDS, *KINDS, "batch", "create_scope", "get_operation")
+DENIALS = (b'"access_denied"', b'"policy_denied"')
+OPERATIONS = (*COMMANDS, *KINDS, "batch", "create_scope", "get_operation", "record_denial")
 
 _LARGE_BYTES = 64 * 1024
 _LARGE_AT_ONCE = 2
@@ -88,10 +91,13 @@ class Writes:
         lookup: Lookup,
         outbox: OutboxBound,
         administration: Administration,
+        denials: Denials,
+        records: DenialRecords,
     ) -> None:
         self._verifier, self._scopes, self._lanes = verifier, scopes, lanes
         self._access, self._administration = access, administration
         self._lookup, self._outbox = lookup, outbox
+        self._denials, self._records = denials, records
         self._large = asyncio.Semaphore(_LARGE_AT_ONCE)
 
     def operations(self) -> Operations:
@@ -103,21 +109,28 @@ class Writes:
             "batch": self._handler(self._batch),
             "create_scope": self._handler(self._create_scope),
             "get_operation": self._handler(self._get_operation),
+            "record_denial": self._handler(self._record_denial),
         }
 
     def _handler(self, admit_call: Admit) -> Callable[[Call], Awaitable[Answer]]:
         async def handle(call: Call) -> Answer:
-            operation_id = None
+            operation_id = principal = None
+            named: dict[str, Any] = {}
             try:
                 principal = self._verifier.verify(call.principal)
                 async with self._room(call):
                     document = parse(call.body)
                     operation_id = own_operation_id(document)
+                    named = {name: document[name] for name in ("scope_id", "actor") if name in document}
                     work = await admit_call(call, document, principal)
                     del document
                 answer = await work
+                if answer.status == 403 or (call.operation == "batch" and any(code in answer.body for code in DENIALS)):
+                    self._denials.note_answer(principal, call.operation, named, answer.body)
             except PamspecError as error:
                 answer = refusal(error, operation_id)
+                if principal is not None:
+                    self._denials.note(principal, call.operation, named, error)
             _count(call.operation, answer)
             return answer
 
@@ -148,6 +161,9 @@ class Writes:
 
     async def _administer(self, call: Call, document: dict[str, Any], principal: Principal) -> Awaitable[Answer]:
         return administer(self._administration, call, document, principal)
+
+    async def _record_denial(self, call: Call, document: dict[str, Any], principal: Principal) -> Awaitable[Answer]:
+        return await self._records.record(document, call.body, principal)
 
     def _check_outbox(self, call: Call) -> None:
         if self._outbox.full:

@@ -47,6 +47,12 @@ INSERT INTO core.administration
   (tenant_id, scope_key, operation, operation_id, actor_id, authenticated_as, policy_basis, subject, detail)
 VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9)
 """
+RECORD_REFUSAL_SQL = """
+INSERT INTO core.administration
+  (tenant_id, scope_key, operation, operation_id, actor_id, authenticated_as, policy_basis, subject, detail, outcome,
+   occurrences)
+VALUES ($1, 0, $2, $3, $4, $5, $6, $7, $8, 'denied', $9)
+"""
 ADMINISTRATION_SQL = """
 SELECT id, done_at, operation, operation_id, actor_id, authenticated_as, policy_basis, subject, detail
 FROM core.administration WHERE tenant_id = $1 AND scope_key = $2 AND id < $3 ORDER BY id DESC LIMIT $4
@@ -90,3 +96,23 @@ async def neighbours(conn: Connection, place: Place) -> list[str]:
 async def tenant_exists(conn: Connection, tenant_id: str) -> bool:
     """Whether there is such a tenant."""
     return bool(await conn.fetchval(TENANT_SQL, tenant_id))
+
+
+async def record_refusal(
+    conn: Connection,
+    tenant_id: str,
+    *,
+    operation: str,
+    operation_id: str,
+    actor_id: str,
+    authenticated_as: str | None,
+    basis: str,
+    scope_id: str | None,
+    reason: str,
+    count: int,
+) -> None:
+    """Add refusals to a tenant's audit log; `scope_id` is the name that was asked for, `basis` the rule."""
+    await conn.execute(
+        RECORD_REFUSAL_SQL, tenant_id, operation, operation_id, actor_id, authenticated_as, basis, scope_id, reason,
+        count,
+    )  # fmt: skip

@@ -1,0 +1,29 @@
+"""Refused subscriptions leave an entry, delivered to auditors, administrators and the one refused alone."""
+
+from __future__ import annotations
+
+from services.subscription.tests.world import ADMIN, AGENT, GUEST, World, ok, refused, subscribed
+
+
+async def test_a_refusal_reaches_only_whom_it_concerns(world: World) -> None:
+    scope = await world.scope()
+    await world.rules(
+        '@id("quiet") forbid(principal == Agent::"agent:guest", action == Action::"subscribe", resource);', scope
+    )
+    await world.bind("reader", scope)
+    refusing = await world.service()
+    for _ in range(3):
+        assert (await refused(refusing, "subscribe", {"scope_id": scope}, GUEST))["code"] == "access_denied"
+    service = await world.service()
+    opened = {by: await subscribed(service, scope, by, channel="poll") for by in (ADMIN, AGENT)}
+    await world.rules("", scope)
+    opened[GUEST] = await subscribed(service, scope, GUEST, channel="poll")
+    await refusing.stop()
+    got = {}
+    for by, name in opened.items():
+        page = await ok(service, "poll", {"subscription_id": name}, by)
+        got[by] = [event for event in page["events"] if event["event_type"] == "access_denied"]
+    (event,) = got[ADMIN]
+    assert got == {ADMIN: [event], AGENT: [], GUEST: [event]}
+    assert event["actor"] == {"actor_id": GUEST.actor_id, "actor_kind": "agent"}
+    assert (event["payload"]["operation"], event["payload"]["count"]) == ("subscribe", 3)
