@@ -17,6 +17,7 @@ COMMANDS = (
     "keys",
     "scopes",
     "roles",
+    "audit",
     "rules",
     "holds",
     "schemas",

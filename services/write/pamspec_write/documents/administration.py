@@ -9,6 +9,7 @@ import msgspec
 from pamspec_common.authorization.policies import MAX_TEXT
 from pamspec_common.documents import CommonFields, Pagination
 from pamspec_common.ids import Id
+from pamspec_common.instants import Instant
 from pamspec_write.documents.parts import Basis, MaybeRaw
 
 Role = Literal["reader", "contributor", "editor", "reviewer", "curator", "auditor", "admin", "platform"]
@@ -58,4 +59,9 @@ class ExplainAccess(Administrative, kw_only=True):
 
 
 class ListAdministration(Administrative, kw_only=True):
+    actor_id: Id | None = None
+    operation: Annotated[str, msgspec.Meta(pattern=r"^[a-z][a-z_]*\Z", max_length=64)] | None = None
+    outcome: Literal["done", "denied"] | None = None
+    since: Instant | None = None
+    until: Instant | None = None
     pagination: Pagination | None = None

@@ -12,6 +12,7 @@ from pamspec_common.postgres import Connection
 from pamspec_common.principal import Principal
 from pamspec_common.strict_json import dumps
 from pamspec_write.model.facts import ScopeRef
+from pamspec_write.model.rows import AdministrationRow
 from pamspec_write.queries import administration as queries
 from pamspec_write.queries.administration import Place
 
@@ -61,16 +62,19 @@ def no_cursor() -> InvalidRequest:
     )
 
 
-async def record(conn: Connection, asked: Asked, basis: str, subject: str | None, detail: str) -> None:
-    """Note who did this, when and why, for good."""
-    await conn.execute(
-        queries.RECORD_SQL,
+async def record(
+    conn: Connection, asked: Asked, basis: str, subject: str | None, detail: str, *, raised: bool = False
+) -> None:
+    """Note who did this, when, why and under which rules, for good; `raised` says that it raised the place's epoch."""
+    row = AdministrationRow(
         *asked.place,
-        asked.operation,
-        asked.operation_id,
-        asked.actor.actor_id,
-        asked.authenticated_as,
-        basis,
-        subject,
-        detail,
+        operation=asked.operation,
+        operation_id=asked.operation_id,
+        actor_id=asked.actor.actor_id,
+        authenticated_as=asked.authenticated_as,
+        policy_basis=basis,
+        detail=detail,
+        policy_version=await queries.policy_version(conn, asked.place, raised=raised),
+        subject=subject,
     )
+    await queries.record_change(conn, row)

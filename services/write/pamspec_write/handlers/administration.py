@@ -36,6 +36,10 @@ from pamspec_write.queries.administration import Place
 from pamspec_write.settings import Settings
 
 _LAST = 2**63 - 1
+_TOLD = (
+    "operation", "operation_id", "actor_id", "authenticated_as", "policy_basis", "subject", "detail", "outcome",
+    "policy_version", "occurrences",
+)  # fmt: skip
 
 KINDS: Mapping[str, type[requests.Administrative]] = {
     "bind_role": requests.BindRole,
@@ -141,7 +145,7 @@ class Administration:
         await conn.execute(
             queries.INSERT_RULES_SQL, *asked.place, version, request.rules, request.policy_basis, asked.actor.actor_id
         )
-        await record(conn, asked, request.policy_basis, None, str(version))
+        await record(conn, asked, request.policy_basis, None, str(version), raised=True)
         return asked.answer(dry_run=False, rules_version=version)
 
     async def _explain(self, asked: Asked, request: requests.ExplainAccess) -> Answer:
@@ -211,7 +215,7 @@ async def _change_role(conn: Connection, asked: Asked, request: requests.BindRol
         done = await conn.execute(queries.UNBIND_SQL, *asked.place, request.actor_id, request.role)
     changed = done.endswith(" 1")
     if changed:
-        await record(conn, asked, request.policy_basis, request.actor_id, request.role)
+        await record(conn, asked, request.policy_basis, request.actor_id, request.role, raised=True)
     return asked.answer(actor_id=request.actor_id, role=request.role, bound=binds, changed=changed)
 
 
@@ -255,10 +259,12 @@ async def _list_administration(conn: Connection, asked: Asked, request: requests
     if cursor is not None and not re.fullmatch("[0-9]{1,19}", cursor):
         raise no_cursor()
     before = _LAST if cursor is None else min(int(cursor), _LAST)
-    rows = await conn.fetch(queries.ADMINISTRATION_SQL, *asked.place, before, limit + 1)
-    names = ("operation", "operation_id", "actor_id", "authenticated_as", "policy_basis", "subject", "detail")
+    rows = await conn.fetch(
+        queries.ADMINISTRATION_SQL, *asked.place, before, limit + 1, request.actor_id, request.operation,
+        request.outcome, request.since, request.until,
+    )  # fmt: skip
     found = [
-        {"done_at": wire(row["done_at"]), **{name: row[name] for name in names if row[name] is not None}}
+        {"done_at": wire(row["done_at"]), **{name: row[name] for name in _TOLD if row[name] is not None}}
         for row in rows[:limit]
     ]
     more = str(rows[limit - 1]["id"]) if len(rows) > limit else None

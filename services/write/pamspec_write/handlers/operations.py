@@ -153,8 +153,9 @@ class Writes:
     async def _create_scope(self, call: Call, document: dict[str, Any], principal: Principal) -> Awaitable[Answer]:
         request = decode(CreateScope, call.body)
         actor, authenticated_as = actor_of(principal, request, document)
-        await self._access.permitted("create_scope", principal, actor, None)
-        return self._scopes.create(request, principal, actor.actor_id, authenticated_as)
+        rights = await self._access.permitted("create_scope", principal, actor, None)
+        version = f"{rights.epochs.tenant}.{rights.epochs.scope}"
+        return self._scopes.create(request, principal, actor.actor_id, authenticated_as, version)
 
     async def _get_operation(self, call: Call, document: dict[str, Any], principal: Principal) -> Awaitable[Answer]:
         return self._lookup.get_operation(document, call.body, principal)

@@ -20,8 +20,9 @@ from pamspec_write.documents.scopes import CreateScope
 from pamspec_write.documents.snapshots import EARLIEST
 from pamspec_write.model.evaluation import EVALUATION
 from pamspec_write.model.facts import ScopeRef
-from pamspec_write.model.rows import PolicyRow
+from pamspec_write.model.rows import NO_BASIS, AdministrationRow, PolicyRow
 from pamspec_write.queries import scopes as queries
+from pamspec_write.queries.administration import record_change
 from pamspec_write.queries.rules import first_policy, insert_policy
 from pamspec_write.settings import Settings
 
@@ -59,7 +60,12 @@ class Scopes:
         return ref
 
     async def create(
-        self, request: CreateScope, principal: Principal, actor_id: str, authenticated_as: str | None
+        self,
+        request: CreateScope,
+        principal: Principal,
+        actor_id: str,
+        authenticated_as: str | None,
+        policy_version: str,
     ) -> Answer:
         """Create a scope; the same document again is the same answer, another under its id duplicate_operation."""
         authorize(principal, "create_scope", principal.tenant_id)
@@ -82,6 +88,13 @@ class Scopes:
                             conn,
                             PolicyRow(key, 1, policy, None, actor_id, authenticated_as, operation_id, wire(now)),
                         )
+                    await record_change(
+                        conn,
+                        AdministrationRow(
+                            principal.tenant_id, 0, "create_scope", operation_id, actor_id, authenticated_as,
+                            NO_BASIS, request.scope_kind, policy_version, request.scope_id,
+                        ),
+                    )  # fmt: skip
                     return _answer(operation_id, described, policy)
             stored = await conn.fetchrow(queries.RESOLVE_SCOPE_SQL, principal.tenant_id, request.scope_id)
             if stored is not None and orjson.loads(stored["document"]) == described:

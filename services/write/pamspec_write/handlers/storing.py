@@ -40,8 +40,10 @@ from pamspec_write.model.facts import ScopeRef, ScopeState
 from pamspec_write.model.imports import Arrivals, unexplained
 from pamspec_write.model.records import positions
 from pamspec_write.model.remapping import Remapping
+from pamspec_write.model.rows import NO_BASIS, AdministrationRow
 from pamspec_write.model.rule_lines import RuleLine
 from pamspec_write.queries import scopes, transfer
+from pamspec_write.queries.administration import record_change
 from pamspec_write.queries.commit import erase, write
 
 BATCH_LINES = 200
@@ -319,6 +321,11 @@ class Storing:
             raise DuplicateOperation("An operation in the file has this operation_id or key; use a new one.")
         digest = bytes.fromhex(file.end.digest.removeprefix("sha256:"))
         ledger_id = bytes.fromhex(file.scope.ledger_id)
+        change = AdministrationRow(
+            file.tenant_id, key, "import", file.operation_id, file.actor_id, None, NO_BASIS, file.end.digest,
+            f"{state.tenant_epoch}.{state.epoch_authz}",
+        )  # fmt: skip
+        await record_change(conn, change)
         await transfer.record_import(conn, key, digest, ledger_id, file.remapped, state.last_seq, answer.body)
 
 

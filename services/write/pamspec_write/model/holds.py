@@ -58,7 +58,9 @@ def place_hold(making: Making) -> Answer:
             details={"limit": MAX_HOLDS},
         )
     hold = Hold(making.entropy.mint("hold"), request.object_type)
-    making.change_rules(replace(rules, version=rules.version + 1, holds=(*rules.holds, hold)))
+    making.change_rules(
+        replace(rules, version=rules.version + 1, holds=(*rules.holds, hold)), request.policy_basis, hold.hold_id
+    )
     making.rows.holds.append(
         HoldRow(
             scope_key=state.ref.scope_key,
@@ -87,7 +89,7 @@ def release_hold(making: Making) -> Answer:
         raise ObjectNotFound(
             "No hold of that id is in force here; list the scope's holds.", details={"field": "hold_id"}
         )
-    making.change_rules(replace(rules, version=rules.version + 1, holds=left))
+    making.change_rules(replace(rules, version=rules.version + 1, holds=left), request.policy_basis, request.hold_id)
     making.rows.releases.append(
         ReleaseRow(
             scope_key=state.ref.scope_key,

@@ -19,7 +19,7 @@ from pamspec_write.model.facts import ID_MEMBER, Document, Head, ScopeState
 from pamspec_write.model.permission import memory_of, permit, sees
 from pamspec_write.model.projection import carried_projection
 from pamspec_write.model.records import ERASING, erasure_id, positions, remember, version_answer
-from pamspec_write.model.rows import Rows
+from pamspec_write.model.rows import NO_BASIS, AdministrationRow, Rows
 from pamspec_write.model.rules import ScopeRules
 from pamspec_write.model.versions import (
     Draft,
@@ -80,14 +80,36 @@ class Making:
         if self.command.operation not in ERASING:
             check_content(self.state, self.command, draft)
 
-    def change_rules(self, rules: ScopeRules) -> None:
-        """Let the scope's rules be others from here on."""
-        self.state.rules = rules
-        self.rows.rules[self.state.ref.scope_key] = rules.version
+    @property
+    def policy_version(self) -> str:
+        """The authorization epochs of tenant and scope that this command is decided under (P174)."""
+        return f"{self.state.tenant_epoch}.{self.state.epoch_authz}"
+
+    def change_rules(self, rules: ScopeRules, basis: str | None, detail: str) -> None:
+        """Let the scope's rules be others from here on; `detail` says in the audit log what has changed."""
+        state, command = self.state, self.command
+        state.rules = rules
+        self.rows.administration.append(
+            AdministrationRow(
+                tenant_id=state.ref.tenant_id,
+                scope_key=state.ref.scope_key,
+                operation=command.operation,
+                operation_id=command.operation_id,
+                actor_id=command.actor.actor_id,
+                authenticated_as=command.authenticated_as,
+                policy_basis=basis or NO_BASIS,
+                detail=detail,
+                policy_version=self.policy_version,
+            )
+        )
+        if state.ref.scope_key not in self.rows.rules:
+            state.epoch_authz += 1
+        self.rows.rules[state.ref.scope_key] = rules.version
 
     def payload(self, facts: Document) -> Document:
         """An event's payload: its own facts and what every event of the command carries."""
         command = self.command
+        facts["policy_version"] = self.policy_version
         if command.authenticated_as is not None:
             facts["authenticated_as"] = command.authenticated_as
         if command.request.evaluation_run_id is not None:

@@ -31,7 +31,8 @@ def update_scope(making: Making) -> Answer:
         )
     policy = stored_policy(command.content)
     version = rules.policy_version + 1
-    making.change_rules(replace(rules, version=rules.version + 1, policy_version=version, policy=policy))
+    changed = replace(rules, version=rules.version + 1, policy_version=version, policy=policy)
+    making.change_rules(changed, request.policy_basis, str(version))
     making.rows.policies.append(
         PolicyRow(
             scope_key=state.ref.scope_key,

@@ -32,6 +32,8 @@ VERSION_OPERATION, VERSION_SALT, VERSION_CONTENT, VERSION_PRIVATE, VERSION_PROJE
 RECORD_SALT, RECORD_FINGERPRINT = 7, 8
 SOURCE_OPERATION, SOURCE_SALT, SOURCE_FINGERPRINT = 2, 3, 4
 
+NO_BASIS = "none was asked for"
+"""The basis of a change that its operation asks none for."""
 NO_ENDS = [NULL] * ENDS_WIDTH
 
 
@@ -100,6 +102,22 @@ class HeldRow:
     retention_state: str
 
 
+@dataclass(frozen=True, slots=True)
+class AdministrationRow:
+    """A change of what decides, as the audit log tells of it; a scope_key of 0 stands for the whole tenant."""
+
+    tenant_id: str
+    scope_key: int
+    operation: str
+    operation_id: str
+    actor_id: str
+    authenticated_as: str | None
+    policy_basis: str
+    detail: str
+    policy_version: str
+    subject: str | None = None
+
+
 @dataclass(slots=True)
 class Rows:
     """Everything that one transaction writes, but the scopes' heads."""
@@ -117,6 +135,7 @@ class Rows:
     """Sealed snapshots, in the order of the columns of queries.snapshots.INSERT_SNAPSHOTS_SQL."""
     rules: dict[int, int] = field(default_factory=dict)
     """By scope_key: the version of the rules that changed in this transaction."""
+    administration: list[AdministrationRow] = field(default_factory=list)
     policies: list[PolicyRow] = field(default_factory=list)
     chosen: list[tuple[int, int]] = field(default_factory=list)
     """(scope_key, ledger_seq): stored versions that lose what is erasable, one by one."""

@@ -35,7 +35,7 @@ def register_schema(making: Making) -> Answer:
                 f"A scope has at most {MAX_SCHEMAS} schemas; use another scope.", details={"limit": MAX_SCHEMAS}
             )
         schemas = {**rules.schemas, request.schema_id: digest}
-        making.change_rules(replace(rules, version=rules.version + 1, schemas=schemas))
+        making.change_rules(replace(rules, version=rules.version + 1, schemas=schemas), None, request.schema_id)
         assert command.schema is not None
         state.schemas[request.schema_id] = command.schema
         making.rows.schemas.append(

@@ -7,6 +7,7 @@ from typing import NamedTuple
 import asyncpg
 
 from pamspec_common.postgres import Connection
+from pamspec_write.model.rows import AdministrationRow
 
 RAISE_TENANT_EPOCH_SQL = "UPDATE core.tenant SET epoch_authz = epoch_authz + 1 WHERE tenant_id = $1"
 RAISE_SCOPE_EPOCH_SQL = """
@@ -44,8 +45,13 @@ VALUES ($1, $2, $3, $4, $5, $6)
 
 RECORD_SQL = """
 INSERT INTO core.administration
-  (tenant_id, scope_key, operation, operation_id, actor_id, authenticated_as, policy_basis, subject, detail)
-VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9)
+  (tenant_id, scope_key, operation, operation_id, actor_id, authenticated_as, policy_basis, subject, detail,
+   policy_version)
+VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)
+"""
+EPOCHS_SQL = """
+SELECT t.epoch_authz AS tenant_epoch, h.epoch_authz AS scope_epoch
+FROM core.tenant t LEFT JOIN core.scope_head h ON h.scope_key = $2 WHERE t.tenant_id = $1
 """
 RECORD_REFUSAL_SQL = """
 INSERT INTO core.administration
@@ -54,8 +60,13 @@ INSERT INTO core.administration
 VALUES ($1, 0, $2, $3, $4, $5, $6, $7, $8, 'denied', $9)
 """
 ADMINISTRATION_SQL = """
-SELECT id, done_at, operation, operation_id, actor_id, authenticated_as, policy_basis, subject, detail
-FROM core.administration WHERE tenant_id = $1 AND scope_key = $2 AND id < $3 ORDER BY id DESC LIMIT $4
+SELECT id, done_at, operation, operation_id, actor_id, authenticated_as, policy_basis, subject, detail, outcome,
+       policy_version, occurrences
+FROM core.administration
+WHERE tenant_id = $1 AND scope_key = $2 AND id < $3 AND ($5::text IS NULL OR actor_id = $5)
+  AND ($6::text IS NULL OR operation = $6) AND ($7::text IS NULL OR outcome = $7)
+  AND ($8::timestamptz IS NULL OR done_at >= $8) AND ($9::timestamptz IS NULL OR done_at < $9)
+ORDER BY id DESC LIMIT $4
 """
 
 
@@ -80,6 +91,24 @@ async def raise_epoch(conn: Connection, place: Place) -> None:
         await conn.execute(RAISE_TENANT_EPOCH_SQL, place.tenant_id)
     else:
         await conn.execute(RAISE_SCOPE_EPOCH_SQL, place.scope_key)
+
+
+async def policy_version(conn: Connection, place: Place, *, raised: bool) -> str:
+    """The authorization epochs, as <tenant>.<scope>, before this transaction, which has `raised` that of the place."""
+    row = await conn.fetchrow(EPOCHS_SQL, *place)
+    assert row is not None
+    tenant, scope = row["tenant_epoch"], row["scope_epoch"] or 0
+    if place.scope_key:
+        return f"{tenant}.{scope - raised}"
+    return f"{tenant - raised}.{scope}"
+
+
+async def record_change(conn: Connection, row: AdministrationRow) -> None:
+    """Add a change to the audit log."""
+    await conn.execute(
+        RECORD_SQL, row.tenant_id, row.scope_key, row.operation, row.operation_id, row.actor_id, row.authenticated_as,
+        row.policy_basis, row.subject, row.detail, row.policy_version,
+    )  # fmt: skip
 
 
 async def access_rules(conn: Connection, place: Place, version: int | None = None) -> Rules:

@@ -9,6 +9,7 @@ from pamspec_common.postgres import Connection
 from pamspec_common.scope_policy import STRICT, stored_policy
 from pamspec_write.model.rows import PolicyRow, Rows
 from pamspec_write.model.rules import Hold, ScopeRules
+from pamspec_write.queries.administration import record_change
 from pamspec_write.queries.holds import insert_hold, release_hold
 from pamspec_write.queries.schemas import insert_schema
 
@@ -64,6 +65,8 @@ async def load_rules(conn: Connection, scope_keys: Iterable[int]) -> dict[int, S
 async def change_rules(conn: Connection, rows: Rows) -> None:
     """Write the changed rules of a transaction, and the versions that they have now."""
     await conn.execute(CHANGE_RULES_SQL, list(rows.rules), list(rows.rules.values()))
+    for change in rows.administration:
+        await record_change(conn, change)
     for policy in rows.policies:
         await insert_policy(conn, policy)
     for schema in rows.schemas:
