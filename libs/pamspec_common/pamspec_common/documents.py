@@ -14,7 +14,7 @@ import msgspec
 
 from pamspec_common.errors import InvalidRequest, PamspecError
 from pamspec_common.ids import ID_PATTERN, Id, is_id, mint
-from pamspec_common.instants import Instant
+from pamspec_common.instants import parse
 
 MAX_SEQUENCE = 2**63 - 2
 """The highest ledger sequence; the next bigint stands for a span that has not ended."""
@@ -65,7 +65,7 @@ def is_extension_type(object_type: str) -> bool:
 
 
 class Attestation(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
-    """What somebody else vouches for about an actor."""
+    """What somebody else vouches for about an actor: evidence, kept to the letter, times as they were written."""
 
     agent_manifest_ref: str | None = None
     manifest_digest: str | None = None
@@ -74,9 +74,9 @@ class Attestation(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True
     attestation_method: str | None = None
     signature: str | None = None
     signature_algorithm: str | None = None
-    issued_at: Instant | None = None
-    not_before: Instant | None = None
-    not_after: Instant | None = None
+    issued_at: str | None = None
+    not_before: str | None = None
+    not_after: str | None = None
     capabilities_declared: list[str] | None = None
     did_ref: str | None = None
 
@@ -84,6 +84,9 @@ class Attestation(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True
         names = self.capabilities_declared
         if names and len(set(names)) != len(names):
             raise ValueError("One capability is named twice")
+        for time in (self.issued_at, self.not_before, self.not_after):
+            if time is not None:
+                parse(time)
 
 
 class Actor(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):

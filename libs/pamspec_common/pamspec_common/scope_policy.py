@@ -11,6 +11,7 @@ from typing import Annotated, Any
 
 import msgspec
 
+from pamspec_common.attestation import AttestationRule, unusable_key
 from pamspec_common.documents import MAX_KEY, STANDARD_TYPES, is_extension_type, misfit
 from pamspec_common.errors import InvalidRequest
 from pamspec_common.ids import Id, is_id
@@ -103,6 +104,7 @@ class ScopePolicy(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     retention: Retention = Retention()
     cross_scope: CrossScope = CrossScope()
     evaluation_runs: Names = ()
+    attestation: AttestationRule | msgspec.UnsetType = msgspec.UNSET
 
     def opens(self, dimension: str, current: str, target: str, roles: frozenset[str] | None = None) -> bool:
         """Whether an override opens this edge to a holder of these roles (S10)."""
@@ -174,6 +176,7 @@ def parse_policy(document: Mapping[str, Any], where: str = "policy") -> ScopePol
     _check_overrides(policy, where)
     _check_types(policy, where)
     _check_runs(policy, where)
+    _check_authorities(policy, where)
     return policy
 
 
@@ -223,6 +226,19 @@ def _check_runs(policy: ScopePolicy, where: str) -> None:
         if pattern.count("*") > 1 or not ("*" in pattern or is_id(pattern)):
             place = f"{where}.evaluation_runs[{index}]"
             raise InvalidRequest(f"{place} takes an id, or a pattern with one *.", details={"field": place})
+
+
+def _check_authorities(policy: ScopePolicy, where: str) -> None:
+    if policy.attestation is msgspec.UNSET:
+        return
+    place = unusable_key(policy.attestation)
+    if place is not None:
+        field = f"{where}.attestation.{place}"
+        raise InvalidRequest(
+            f"{field} is no public key for its method; send an Ed25519 JSON Web Key, or for jws also one of P-256,"
+            " without its private part.",
+            details={"field": field},
+        )
 
 
 def _is_type(name: str) -> bool:

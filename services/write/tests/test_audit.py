@@ -12,7 +12,7 @@ from services.write.tests.test_rights import holder
 from services.write.tests.writer import AGENT, BACKEND, OTHER, TENANT, Document, Writer, claim
 
 BASIS = {"policy_basis": "ticket 7"}
-SCHEMA = {"schema_id": "https://example.org/note", "schema": {"type": "object"}}
+SCHEMA: Document = {"schema_id": "https://example.org/note", "schema": {"type": "object"}}
 
 
 async def log(writer: Writer, *, tenant: bool = False, **more: Any) -> list[Document]:

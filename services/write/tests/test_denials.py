@@ -213,7 +213,7 @@ async def test_refusals_of_every_kind_are_told_when_the_service_stops(quick: Wri
 
 
 async def test_only_services_tell(shared: Writer) -> None:
-    document = {
+    document: Document = {
         "scope_id": shared.scope,
         "actor": {"actor_id": "agent:victim", "actor_kind": "agent"},
         "payload": {"operation": "read", "reason": "missing_right", "count": 1},

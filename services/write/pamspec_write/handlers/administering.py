@@ -62,10 +62,8 @@ def no_cursor() -> InvalidRequest:
     )
 
 
-async def record(
-    conn: Connection, asked: Asked, basis: str, subject: str | None, detail: str, *, raised: bool = False
-) -> None:
-    """Note who did this, when, why and under which rules, for good; `raised` says that it raised the place's epoch."""
+async def record(conn: Connection, asked: Asked, basis: str, subject: str | None, detail: str) -> None:
+    """Note who did this, when, why and under which rules, for good; the place's epoch was raised before."""
     row = AdministrationRow(
         *asked.place,
         operation=asked.operation,
@@ -74,7 +72,7 @@ async def record(
         authenticated_as=asked.authenticated_as,
         policy_basis=basis,
         detail=detail,
-        policy_version=await queries.policy_version(conn, asked.place, raised=raised),
+        policy_version=await queries.policy_version_before(conn, asked.place),
         subject=subject,
     )
     await queries.record_change(conn, row)

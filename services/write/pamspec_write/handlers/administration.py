@@ -145,7 +145,7 @@ class Administration:
         await conn.execute(
             queries.INSERT_RULES_SQL, *asked.place, version, request.rules, request.policy_basis, asked.actor.actor_id
         )
-        await record(conn, asked, request.policy_basis, None, str(version), raised=True)
+        await record(conn, asked, request.policy_basis, None, str(version))
         return asked.answer(dry_run=False, rules_version=version)
 
     async def _explain(self, asked: Asked, request: requests.ExplainAccess) -> Answer:
@@ -215,7 +215,7 @@ async def _change_role(conn: Connection, asked: Asked, request: requests.BindRol
         done = await conn.execute(queries.UNBIND_SQL, *asked.place, request.actor_id, request.role)
     changed = done.endswith(" 1")
     if changed:
-        await record(conn, asked, request.policy_basis, request.actor_id, request.role, raised=True)
+        await record(conn, asked, request.policy_basis, request.actor_id, request.role)
     return asked.answer(actor_id=request.actor_id, role=request.role, bound=binds, changed=changed)
 
 

@@ -20,6 +20,7 @@ from pamspec_write.documents.snapshots import SealSnapshot
 from pamspec_write.documents.states import Transition
 from pamspec_write.handlers.access import refresh
 from pamspec_write.handlers.rules import Rules
+from pamspec_write.model.attested import attest_ahead
 from pamspec_write.model.commands import BatchCommand, Command, Work, commands_of, scopes_of
 from pamspec_write.model.conformity import judge_ahead
 from pamspec_write.model.decide import Decider
@@ -154,6 +155,7 @@ async def _transaction(
     await rules.fill(conn, states, works)
     for command in commands_of(works):
         judge_ahead(states[command.scope.scope_key], command)
+        attest_ahead(states[command.scope.scope_key], command)
     revisions, at = await lock(conn, sorted(refs), wait=wait)
     mine: list[Work] = []
     left_out: list[Work] = []

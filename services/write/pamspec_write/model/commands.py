@@ -6,6 +6,7 @@ import hmac
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
+from pamspec_common.attestation import AttestationRule, Refused
 from pamspec_common.authorization.rights import Rights
 from pamspec_common.documents import Actor
 from pamspec_common.ids import short_hash
@@ -64,6 +65,8 @@ class Command:
     """The schema that the command registers."""
     checked: dict[ContentSchema, Breach | None] = field(default_factory=dict)
     """What schemas say of the command's content, as far as they were asked."""
+    attested: tuple[AttestationRule, Refused | None] | None = None
+    """What a rule says of the actor's attestation, once it was asked."""
     attempts: int = 0
 
 

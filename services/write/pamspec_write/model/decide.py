@@ -15,6 +15,7 @@ from pamspec_common.errors import PamspecError
 from pamspec_common.instants import MICROSECOND, wire
 from pamspec_common.strict_json import dumps
 from pamspec_write.model import batches
+from pamspec_write.model.attested import check_attested
 from pamspec_write.model.commands import BatchCommand, Command, Work
 from pamspec_write.model.entries import record_event
 from pamspec_write.model.erasures import delete, redact
@@ -84,6 +85,7 @@ class Decider:
             source = check_source(state, command)
             if source is not None:
                 return again(state, source, own_retry=command.attempts > 0)
+            check_attested(state, command, self._at)
             at, entropy = max(self._at, state.last_at + MICROSECOND), self._entropy
             if state.ref.evaluation or command.request.evaluation_run_id is not None:
                 at, entropy = moment(state, command, self._at, entropy)

@@ -93,14 +93,14 @@ async def raise_epoch(conn: Connection, place: Place) -> None:
         await conn.execute(RAISE_SCOPE_EPOCH_SQL, place.scope_key)
 
 
-async def policy_version(conn: Connection, place: Place, *, raised: bool) -> str:
-    """The authorization epochs, as <tenant>.<scope>, before this transaction, which has `raised` that of the place."""
+async def policy_version_before(conn: Connection, place: Place) -> str:
+    """The authorization epochs, as <tenant>.<scope>, before this transaction, which has raised that of the place."""
     row = await conn.fetchrow(EPOCHS_SQL, *place)
     assert row is not None
     tenant, scope = row["tenant_epoch"], row["scope_epoch"] or 0
     if place.scope_key:
-        return f"{tenant}.{scope - raised}"
-    return f"{tenant - raised}.{scope}"
+        return f"{tenant}.{scope - 1}"
+    return f"{tenant - 1}.{scope}"
 
 
 async def record_change(conn: Connection, row: AdministrationRow) -> None:

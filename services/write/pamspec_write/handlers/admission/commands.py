@@ -10,6 +10,7 @@ import msgspec
 from pamspec_common import ids, strict_json
 from pamspec_common.documents import RETRY_FIELDS, Actor, take_header_key
 from pamspec_common.errors import InvalidObject, InvalidRequest, ObjectNotFound, PolicyDenied
+from pamspec_common.instants import parse as parse_instant
 from pamspec_common.policy import acting_actor, authorize
 from pamspec_common.principal import RIGHT_SERVICE, Principal
 from pamspec_write.documents import REQUESTS, Request
@@ -163,6 +164,6 @@ def _check_window(actor: Actor) -> None:
         seen is not None
         and seen.not_before is not None
         and seen.not_after is not None
-        and seen.not_before > seen.not_after
+        and parse_instant(seen.not_before) > parse_instant(seen.not_after)
     ):
         raise PolicyDenied("The attestation ends before it begins; correct not_before and not_after.")
