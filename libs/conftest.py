@@ -12,7 +12,6 @@ from pamspec_cli import composition, development
 from pamspec_cli.data import DataDirectory
 from pamspec_cli.deployment import Deployment
 from pamspec_cli.servers import databases
-from pamspec_cli.servers.nats import AgentUser
 from pamspec_cli.stack import servers
 from pamspec_client import AsyncClient, NatsLogin, RetryPolicy
 
@@ -43,14 +42,11 @@ async def product(
     with DataDirectory(server_directory / "product") as data:
         for role, password in template_database.passwords.items():
             data.secret(role, partial(str, password))
-        agent = AgentUser.of_principal(development.PRINCIPAL_TOKEN)
-        async with servers(data, agent, environment) as addresses:
+        async with servers(data, environment) as addresses:
             deployment = Deployment.of(data, addresses, None)
             key = development.chosen_key(data)
             await development.ensure_principal(dsn, deployment.key_pepper.encode(), key)
-            seed = addresses.agent_seed_file
-            assert seed is not None
-            login = NatsLogin(addresses.nats_url, seed.read_text(encoding="ascii").strip())
+            login = NatsLogin(addresses.nats_url)
             async with composition.running(deployment) as url:
                 yield Product(url, key.text, login, dsn)
     await databases.drop_database(template_database.server_dsn, name)

@@ -16,6 +16,7 @@ from pamspec_common.contracts import components, sources
 from pamspec_common.errors import TREE, Unauthenticated
 from pamspec_common.events import EVENT_TYPES, PARTY_TYPES
 from pamspec_common.ids import subject_token
+from pamspec_gateway import bus_door, callout
 
 _NAMES = ("streams", "events", "operations", "errors")
 
@@ -229,8 +230,15 @@ def test_the_bus_refers_to_what_exists() -> None:
         assert set(subject.exported_to) <= set(streams.accounts), name
         assert set(subject.headers.required) | set(subject.headers.optional) <= set(streams.headers), name
         assert set(re.findall(r"\{([a-z_]+)\}", subject.pattern)) <= set(streams.placeholders), name
-        if subject.payload not in (None, "operation"):
-            assert contracts.schema(str(subject.payload)), name
+        payloads = [subject.payload]
+        if subject.reply is not None:
+            headers = subject.reply.headers
+            assert subject.transport == "request", name
+            assert set(headers.required) | set(headers.optional) <= set(streams.headers), name
+            payloads.append(subject.reply.payload)
+        for payload in payloads:
+            if payload not in (None, "operation"):
+                assert contracts.schema(str(payload)), name
         stored = [key for key, stream in streams.streams.items() if name in stream.subjects]
         assert (subject.transport == "jetstream") == (len(stored) == 1), name
     for name, stream in streams.streams.items():
@@ -251,6 +259,16 @@ def test_the_code_sends_on_the_subjects_of_the_contract() -> None:
     assert bus.deliver_subject(tenant, scope) == subjects["deliver"].subject(
         principal_token=tenant, subscription_token=scope
     )
+    assert subjects["operation"].filter() == bus_door.SUBJECT
+    assert subjects["whoami"].pattern == callout.WHOAMI
+    may = callout.permissions(tenant, "a client")
+    assert subjects["operation"].filter(principal_token=tenant) in may.publish
+    reply = subjects["operation"].reply
+    assert reply is not None
+    assert {*contracts.operation_catalogue().headers, bus_door.STATUS} == {
+        *reply.headers.required,
+        *reply.headers.optional,
+    }
     assert set(subjects["ledger"].headers.required) == {bus.HEADER_EVENT_ID, bus.HEADER_EPOCH, bus.HEADER_SEQUENCE}
 
 

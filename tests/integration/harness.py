@@ -23,7 +23,7 @@ from pamspec_cli.data import DataDirectory
 from pamspec_cli.deployment import SERVICES, Deployment
 from pamspec_cli.processes import ServiceProcess
 from pamspec_cli.servers.databases import create_database
-from pamspec_cli.servers.nats import AgentUser, EmbeddedNats
+from pamspec_cli.servers.nats import EmbeddedNats
 from pamspec_cli.servers.postgres import EmbeddedPostgres
 from pamspec_cli.servers.process import ServerProcess, free_port
 from pamspec_cli.servers.valkey import EmbeddedValkey
@@ -70,9 +70,9 @@ class Fleet:
 
     @property
     def agent(self) -> NatsLogin:
-        """The login of the agent's user on the bus."""
+        """Where agents log in to the bus."""
         assert self.nats.address is not None
-        return NatsLogin(self.nats.address.url, self.nats.address.agent_seed)
+        return NatsLogin(self.nats.address.url)
 
     def client(self, gateway: str = "gateway", *, retry: RetryPolicy = PATIENCE, url: str | None = None) -> AsyncClient:
         """A client of a gateway, closed with the fleet."""
@@ -225,9 +225,8 @@ class Fleet:
 async def deployed(variables: Mapping[str, str] | None = None) -> AsyncIterator[Fleet]:
     """Servers and one process of each service in a directory of their own, ready; nothing is left at the end."""
     directory = Path(tempfile.mkdtemp(prefix="pamspec-fleet-"))
-    agent = AgentUser.of_principal(development.PRINCIPAL_TOKEN)
     postgres = EmbeddedPostgres(directory / "postgres", version=int(os.environ.get("PAMSPEC_TEST_POSTGRES", "18")))
-    bus = EmbeddedNats(directory / "nats", agent=agent)
+    bus = EmbeddedNats(directory / "nats")
     valkey = EmbeddedValkey(directory / "valkey")
     try:
         async with AsyncExitStack() as stack:
@@ -239,9 +238,10 @@ async def deployed(variables: Mapping[str, str] | None = None) -> AsyncIterator[
                 "PAMSPEC_NATS_URL": address.url,
                 "PAMSPEC_NATS_NKEY_SEED": address.service_seed,
                 "PAMSPEC_VALKEY_URL": cache.url,
+                **address.callout_variables(),
             }
             data = stack.enter_context(DataDirectory(directory / "deployment"))
-            addresses = await stack.enter_async_context(servers(data, agent, urls))
+            addresses = await stack.enter_async_context(servers(data, urls))
             deployment = Deployment.of(data, addresses, None)
             key = development.chosen_key(data)
             await development.ensure_principal(addresses.database_url, deployment.key_pepper.encode(), key)

@@ -7,7 +7,6 @@ import os
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from pathlib import Path
 
 from pamspec_cli.data import DataDirectory, chosen
 from pamspec_client import AsyncClient, Client, ClientError, NatsLogin, NoAnswer, PamspecError
@@ -64,11 +63,8 @@ def _kept_key(data: DataDirectory) -> str | None:
 
 
 def _nats(noted: dict[str, object]) -> NatsLogin | None:
-    url = os.environ.get("PAMSPEC_AGENT_NATS_URL") or noted.get("nats")
-    file = os.environ.get("PAMSPEC_AGENT_SEED_FILE") or noted.get("agent_seed_file")
-    if not isinstance(url, str) or not isinstance(file, str) or not Path(file).is_file():
-        return None
-    return NatsLogin(url, Path(file).read_text(encoding="ascii").strip())
+    url = os.environ.get("PAMSPEC_AGENT_NATS_URL") or (noted.get("nats") if noted.get("agents") else None)
+    return NatsLogin(url) if isinstance(url, str) else None
 
 
 def reporting(run: Callable[[argparse.Namespace], int]) -> Callable[[argparse.Namespace], int]:

@@ -60,6 +60,8 @@ class Deployment:
         }
         if self.addresses.nats_seed:
             found["PAMSPEC_NATS_NKEY_SEED"] = self.addresses.nats_seed
+        if service == "gateway":
+            found |= self.addresses.callout
         keys = self.checkpoint_keys
         if keys is not None and service in ("relay", "query"):
             found["PAMSPEC_CHECKPOINT_PUBLIC_KEYS"] = json.dumps(keys.public())

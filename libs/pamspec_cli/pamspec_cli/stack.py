@@ -9,7 +9,6 @@ import os
 from collections.abc import AsyncIterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Protocol
 from urllib.parse import urlsplit
 
@@ -17,13 +16,19 @@ import asyncpg
 
 from pamspec_cli.data import DataDirectory
 from pamspec_cli.servers import databases
-from pamspec_cli.servers.nats import AgentUser, EmbeddedNats, NatsAddress
+from pamspec_cli.servers.nats import EmbeddedNats, NatsAddress
 from pamspec_cli.servers.postgres import EmbeddedPostgres
 from pamspec_cli.servers.process import ServerError, ServerProcess
 from pamspec_cli.servers.valkey import EmbeddedValkey
 from pamspec_common.migrations import migrate
 
 DATABASE = "pamspec"
+CALLOUT_VARIABLES = (
+    "PAMSPEC_CALLOUT_NKEY_SEED",
+    "PAMSPEC_CALLOUT_ISSUER_SEED",
+    "PAMSPEC_CALLOUT_XKEY_SEED",
+    "PAMSPEC_SYSTEM_NKEY_SEED",
+)
 _PAUSE_SECONDS = 0.2
 _ANSWER_SECONDS = 5.0
 _PORTS = {"PAMSPEC_NATS_URL": 4222, "PAMSPEC_VALKEY_URL": 6379}
@@ -51,7 +56,8 @@ class Addresses:
     role_urls: Mapping[str, str] = field(repr=False)
     nats_url: str
     nats_seed: str | None = field(repr=False)
-    agent_seed_file: Path | None
+    callout: Mapping[str, str] = field(repr=False)
+    """The variables of a gateway that lets agents in to the bus; empty where there is no callout."""
     valkey_url: str = field(repr=False)
 
     def of_role(self, service: str) -> str:
@@ -60,18 +66,16 @@ class Addresses:
 
 
 @asynccontextmanager
-async def servers(
-    data: DataDirectory, agent: AgentUser, environment: Mapping[str, str] = os.environ
-) -> AsyncIterator[Addresses]:
+async def servers(data: DataDirectory, environment: Mapping[str, str] = os.environ) -> AsyncIterator[Addresses]:
     """All servers up, migrated and ready; at the end every embedded one has ended.
 
-    PAMSPEC_DATABASE_URL (of a login that may create roles), PAMSPEC_NATS_URL with PAMSPEC_NATS_NKEY_SEED, and
-    PAMSPEC_VALKEY_URL name servers to use instead of embedded ones.
+    PAMSPEC_DATABASE_URL (of a login that may create roles), PAMSPEC_NATS_URL with PAMSPEC_NATS_NKEY_SEED and the seeds
+    in CALLOUT_VARIABLES, and PAMSPEC_VALKEY_URL name servers to use instead of embedded ones.
     """
     async with AsyncExitStack() as stack:
         async with together() as group:
             starting_postgres = group.create_task(_postgres(stack, data, environment.get("PAMSPEC_DATABASE_URL")))
-            starting_nats = group.create_task(_nats(stack, data, agent, environment.get("PAMSPEC_NATS_URL")))
+            starting_nats = group.create_task(_nats(stack, data, environment.get("PAMSPEC_NATS_URL")))
             starting_valkey = group.create_task(_valkey(stack, data, environment.get("PAMSPEC_VALKEY_URL")))
         postgres, nats, valkey = starting_postgres.result(), starting_nats.result(), starting_valkey.result()
         role_urls = await _prepare(postgres, data)
@@ -80,7 +84,7 @@ async def servers(
             role_urls=role_urls,
             nats_url=nats.url if isinstance(nats, NatsAddress) else nats,
             nats_seed=nats.service_seed if isinstance(nats, NatsAddress) else environment.get("PAMSPEC_NATS_NKEY_SEED"),
-            agent_seed_file=nats.agent_seed_file if isinstance(nats, NatsAddress) else None,
+            callout=nats.callout_variables() if isinstance(nats, NatsAddress) else _callout(environment),
             valkey_url=valkey,
         )
 
@@ -116,11 +120,15 @@ async def _postgres(stack: AsyncExitStack, data: DataDirectory, given: str | Non
     return server.address.dsn(DATABASE)
 
 
-async def _nats(stack: AsyncExitStack, data: DataDirectory, agent: AgentUser, given: str | None) -> NatsAddress | str:
+def _callout(environment: Mapping[str, str]) -> dict[str, str]:
+    return {name: environment[name] for name in CALLOUT_VARIABLES if environment.get(name)}
+
+
+async def _nats(stack: AsyncExitStack, data: DataDirectory, given: str | None) -> NatsAddress | str:
     if given:
         await _warn_when_silent("PAMSPEC_NATS_URL", given)
         return given
-    server = EmbeddedNats(data.path / "nats", agent=agent, port=data.port("nats"))
+    server = EmbeddedNats(data.path / "nats", port=data.port("nats"))
     await _start(stack, server)
     if server.address is None:
         raise ServerError("nats-server ended right after its start")

@@ -286,12 +286,9 @@ async def test_without_a_service_the_message_says_what_to_do(
 
 
 async def test_the_demonstration_compares_every_follower(
-    shell: Shell, product: Product, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    shell: Shell, product: Product, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    seed = tmp_path / "agent.nk"
-    seed.write_text(product.nats.nkey_seed or "", encoding="ascii")
     monkeypatch.setenv("PAMSPEC_AGENT_NATS_URL", product.nats.url)
-    monkeypatch.setenv("PAMSPEC_AGENT_SEED_FILE", str(seed))
     found = json.loads(await shell("demo", "--rate", "0", "--json"))
     assert (found["ok"], found["turns"], found["acknowledged"]) == (True, 40, 40)
     assert {(follower["scope_id"], follower["channel"]) for follower in found["followers"]} == {

@@ -190,7 +190,7 @@ async def test_nats_keeps_its_streams_over_a_stop_and_a_kill(root: Path) -> None
     server = EmbeddedNats(root / "nats")
     address = await server.start()
     assert mode(server.config_file) == 0o600
-    assert mode(address.service_seed_file) == 0o600
+    assert {mode(seed) for seed in server.directory.glob("*.nk")} == {0o600}
     client = await nats_client.connect(address.url, nkeys_seed_str=address.service_seed)
     assert client.max_payload == MAX_PAYLOAD
     await client.jetstream().add_stream(name="KEPT", subjects=["kept.>"])

@@ -13,12 +13,10 @@ import pytest
 
 from pamspec_cli.data import DataDirectory
 from pamspec_cli.servers.databases import SERVICES, Database, create_database, with_database, with_login
-from pamspec_cli.servers.nats import AgentUser, NatsAddress
+from pamspec_cli.servers.nats import NatsAddress
 from pamspec_cli.servers.postgres import EmbeddedPostgres
 from pamspec_cli.servers.process import ServerError, free_port, working_in
 from pamspec_cli.stack import servers
-
-AGENT = AgentUser.of_principal("stacktoken")
 
 
 @pytest.fixture
@@ -34,7 +32,7 @@ def pid_of(data: DataDirectory, server: str) -> int:
 
 
 async def test_every_service_has_a_login_and_the_servers_end_with_the_block(data: DataDirectory) -> None:
-    async with servers(data, AGENT, {}) as addresses:
+    async with servers(data, {}) as addresses:
         for service in SERVICES:
             connection = await asyncpg.connect(addresses.of_role(service))
             assert await connection.fetchval("SELECT current_user") == f"pamspec_{service}"
@@ -42,12 +40,12 @@ async def test_every_service_has_a_login_and_the_servers_end_with_the_block(data
         pids = [pid_of(data, server) for server in ("postgres", "nats", "valkey")]
         assert all(psutil.pid_exists(pid) for pid in pids)
     assert not [pid for pid in pids if psutil.pid_exists(pid)]
-    async with servers(data, AGENT, {}) as again:
+    async with servers(data, {}) as again:
         assert again == addresses
 
 
 async def test_a_server_that_dies_is_started_again_at_its_address(data: DataDirectory) -> None:
-    async with servers(data, AGENT, {}) as addresses:
+    async with servers(data, {}) as addresses:
         psutil.Process(pid_of(data, "nats")).kill()
         psutil.Process(pid_of(data, "postgres")).kill()
         async with asyncio.timeout(20):
@@ -83,11 +81,13 @@ async def test_external_servers_are_used_when_their_urls_are_set(
         "PAMSPEC_DATABASE_URL": await create_database(dsn, "memory"),
         "PAMSPEC_NATS_URL": nats.url,
         "PAMSPEC_NATS_NKEY_SEED": nats.service_seed,
+        **nats.callout_variables(),
         "PAMSPEC_VALKEY_URL": valkey_server,
     }
-    async with servers(data, AGENT, given) as addresses:
+    async with servers(data, given) as addresses:
         assert addresses.database_url == given["PAMSPEC_DATABASE_URL"]
         assert (addresses.nats_url, addresses.nats_seed) == (nats.url, nats.service_seed)
+        assert addresses.callout == nats.callout_variables()
         assert addresses.valkey_url == valkey_server
         assert not [name for name in ("postgres", "nats", "valkey") if (data.path / name).exists()]
         assert await answers(addresses.of_role("write"))
@@ -106,7 +106,7 @@ async def test_an_external_database_that_cannot_be_used_is_one_line_that_says_wh
         (database.role("write"), "CREATEROLE"),
     ):
         with pytest.raises(ServerError, match=reason) as refused:
-            async with servers(data, AGENT, {"PAMSPEC_DATABASE_URL": dsn}):
+            async with servers(data, {"PAMSPEC_DATABASE_URL": dsn}):
                 pass
         assert "secret" not in str(refused.value)
 
@@ -115,7 +115,7 @@ async def test_a_silent_bus_is_told_and_the_start_goes_on(
     data: DataDirectory, caplog: pytest.LogCaptureFixture
 ) -> None:
     silent = f"nats://127.0.0.1:{free_port()}"
-    async with servers(data, AGENT, {"PAMSPEC_NATS_URL": silent}) as addresses:
+    async with servers(data, {"PAMSPEC_NATS_URL": silent}) as addresses:
         assert addresses.nats_url == silent
     assert [record.getMessage() for record in caplog.records if "PAMSPEC_NATS_URL" in record.getMessage()]
 
@@ -125,7 +125,7 @@ async def test_one_server_that_cannot_start_stops_the_others(data: DataDirectory
     broken.mkdir(parents=True)
     (broken / "PG_VERSION").write_text("18\n", encoding="ascii")
     with pytest.raises(ServerError, match="PostgreSQL ended while starting"):
-        async with servers(data, AGENT, {}):
+        async with servers(data, {}):
             pass
     for place in ("postgres/data", "nats", "valkey"):
         assert not working_in(data.path / place)

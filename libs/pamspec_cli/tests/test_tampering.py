@@ -26,7 +26,6 @@ from pamspec_cli.__main__ import main
 from pamspec_cli.data import DataDirectory
 from pamspec_cli.deployment import Deployment
 from pamspec_cli.servers import databases
-from pamspec_cli.servers.nats import AgentUser
 from pamspec_cli.stack import servers
 from pamspec_client import AsyncClient
 from pamspec_client.documents import Expression, Provenance
@@ -50,8 +49,7 @@ class World:
         self.conn: asyncpg.Connection[asyncpg.Record]
 
     async def start(self) -> None:
-        agent = AgentUser.of_principal(development.PRINCIPAL_TOKEN)
-        addresses = await self._stack.enter_async_context(servers(self.data, agent, self._environment))
+        addresses = await self._stack.enter_async_context(servers(self.data, self._environment))
         deployment = Deployment.of(self.data, addresses, None)
         key = development.chosen_key(self.data)
         await development.ensure_principal(self.dsn, deployment.key_pepper.encode(), key)

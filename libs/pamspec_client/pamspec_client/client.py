@@ -109,6 +109,7 @@ class AsyncClient:
     ) -> None:
         url = base_url or os.environ.get("PAMSPEC_URL") or DEFAULT_URL
         key = api_key or os.environ.get("PAMSPEC_API_KEY")
+        self.api_key = key
         self._transport = Transport(url, key, retry or RetryPolicy(), timeout_s)
         self._positions = Positions()
         self._session = session

@@ -28,10 +28,12 @@ _REFUSALS = ("authorization", "authentication", "permissions violation")
 
 @dataclass(frozen=True)
 class NatsLogin:
-    """Where agents log in: the server's URL and the seed of their key."""
+    """Where agents log in, with the credential of the client; with a seed as a user of the server's own."""
 
     url: str
     nkey_seed: str | None = field(default=None, repr=False)
+    token: str | None = field(default=None, repr=False)
+    """Another API key or signed token than the client's."""
 
 
 class NatsSource:
@@ -39,8 +41,9 @@ class NatsSource:
 
     def __init__(self, client: AsyncClient, subscription_id: str, subject: str, max_events: int) -> None:
         if client.nats is None:
-            raise ClientError("to follow over NATS give the client nats=NatsLogin(url, nkey_seed)")
+            raise ClientError("to follow over NATS give the client nats=NatsLogin(url)")
         self._login = client.nats
+        self._token = None if client.nats.nkey_seed else client.nats.token or client.api_key
         self._subject = subject
         self._poll = PollSource(client, subscription_id, max_events)
         self._doubt = asyncio.Event()
@@ -107,6 +110,7 @@ class NatsSource:
             nats.connect(
                 self._login.url,
                 nkeys_seed_str=self._login.nkey_seed,
+                token=self._token,
                 inbox_prefix=f"_INBOX_{parts[2]}" if len(parts) > 3 else "_INBOX",
                 max_reconnect_attempts=-1,
                 reconnect_time_wait=0.25,

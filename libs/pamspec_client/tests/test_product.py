@@ -443,7 +443,7 @@ async def test_reset_delivers_again(agent_client: AsyncClient, scope: str) -> No
 
 
 async def test_a_foreign_nats_login_is_refused(product: Product, agent_client: AsyncClient, scope: str) -> None:
-    foreign = NatsLogin(product.nats.url, None)
+    foreign = NatsLogin(product.nats.url, token="pam_nobody_has_this_one")
     opened = await agent_client.subscribe(scope_id=scope, after_sequence=0, channel="nats")
     async with (
         AsyncClient(product.url, product.key, nats=foreign) as client,

@@ -9,6 +9,7 @@ from collections.abc import Awaitable, Callable
 import nats
 from nats.aio.client import Client
 from nats.errors import Error as NatsError
+from pydantic import SecretStr
 
 from pamspec_common.settings import CommonSettings
 
@@ -26,12 +27,15 @@ async def connect(
     settings: CommonSettings,
     name: str,
     *,
+    seed: SecretStr | None = None,
+    on_closed: Callable[[], Awaitable[None]] | None = None,
     on_disconnect: Callable[[], Awaitable[None]] | None = None,
     on_reconnect: Callable[[], Awaitable[None]] | None = None,
 ) -> Client:
     """A connection that never gives up, once it is there; the call itself waits until the server is there.
 
-    A service that must start during a bus outage therefore awaits this in a background task.
+    A service that must start during a bus outage therefore awaits this in a background task. It logs in with `seed`,
+    or as services do. Only a server that refuses the login closes it for good (`on_closed`).
     """
 
     async def failed(error: Exception) -> None:
@@ -40,7 +44,7 @@ async def connect(
     async def nothing() -> None:
         return None
 
-    seed = settings.nats_nkey_seed
+    seed = seed or settings.nats_nkey_seed
     return await nats.connect(
         settings.nats_url.split(","),
         name=f"pamspec-{name}",
@@ -51,6 +55,7 @@ async def connect(
         max_outstanding_pings=2,
         allow_reconnect=True,
         error_cb=failed,
+        closed_cb=on_closed or nothing,
         disconnected_cb=on_disconnect or nothing,
         reconnected_cb=on_reconnect or nothing,
         pending_size=8 * 1024 * 1024,

@@ -8,27 +8,32 @@ That a key was used is noted for all keys together, now and then, and never by a
 
 from __future__ import annotations
 
-import asyncio
+import math
 import time
 from collections.abc import Callable
 from datetime import UTC, datetime
 
-from pamspec_common.errors import InternalError, PamspecError, ServiceUnavailable, Unauthenticated
+from pamspec_common.errors import ServiceUnavailable, Unauthenticated
 from pamspec_common.keys import is_key, key_hash
 from pamspec_common.postgres import Pool, connection
 from pamspec_gateway.authentication import Identity
+from pamspec_gateway.lookups import Lookups
 from pamspec_gateway.memory import Remembered
 from pamspec_gateway.queries import KeyOwner, note_use, select_principals
 
-_LOOKED_UP_TOGETHER = 1000
-_WAITING_LOOKUPS = 5000
 _REFUSED = 20_000
 _PROVEN = 100_000
 _ADDRESSES = 20_000
 _REFUSED_S = 2.0
 _USED = 100_000
+_NOTED_TOGETHER = 1000
 
-Outcome = KeyOwner | None | PamspecError
+
+def seconds_left(owner: KeyOwner) -> float:
+    """How long the key is valid; without an end infinitely long."""
+    if owner.expires_at is None:
+        return math.inf
+    return max(0.0, (owner.expires_at - datetime.now(UTC)).total_seconds())
 
 
 class ApiKeys:
@@ -44,15 +49,18 @@ class ApiKeys:
         wait_ms: int,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._pool, self._pepper, self._guesses = pool, pepper, guesses
-        self._lifetime_s, self._wait_ms, self._clock = lifetime_s, wait_ms, clock
+        self._pepper, self._guesses = pepper, guesses
+        self._lifetime_s, self._clock = lifetime_s, clock
         self._refused: Remembered[float] = Remembered(_REFUSED)
         self._proven: Remembered[bool] = Remembered(_PROVEN)
         self._used: dict[bytes, None] = {}
-        self._waiting: dict[bytes, asyncio.Future[Outcome]] = {}
-        self._lookup: asyncio.Task[None] | None = None
-        self.statements = 0
+        self._pool, self._wait_ms = pool, wait_ms
+        self._lookups = Lookups(pool, wait_ms, select_principals)
+
+    @property
+    def statements(self) -> int:
         """How often the database was asked."""
+        return self._lookups.statements
 
     def accepts(self, credential: str) -> bool:
         """Whether the text can be a key."""
@@ -65,49 +73,16 @@ class ApiKeys:
             raise Unauthenticated
         if digest not in self._proven:
             self._guesses.check(address)
-        outcome = await self._find(digest)
-        if isinstance(outcome, PamspecError):
-            raise outcome
-        if outcome is None:
+        owner = await self._lookups.find(digest)
+        if owner is None:
             self._refused[digest] = self._clock() + min(self._lifetime_s, _REFUSED_S)
             self._guesses.charge(address)
             raise Unauthenticated
         self._proven[digest] = True
         if len(self._used) < _USED:
             self._used[digest] = None
-        return Identity(outcome.principal, self._lifetime(outcome))
-
-    def _lifetime(self, owner: KeyOwner) -> float:
-        if owner.expires_at is None:
-            return self._lifetime_s
-        return max(0.0, min(self._lifetime_s, (owner.expires_at - datetime.now(UTC)).total_seconds()))
-
-    async def _find(self, digest: bytes) -> Outcome:
-        future = self._waiting.get(digest)
-        if future is None:
-            if len(self._waiting) >= _WAITING_LOOKUPS:
-                raise ServiceUnavailable("Too many new callers at once; try again shortly.")
-            future = asyncio.get_running_loop().create_future()
-            self._waiting[digest] = future
-            if self._lookup is None or self._lookup.done():
-                self._lookup = asyncio.create_task(self._look_up())
-        return await asyncio.shield(future)
-
-    async def _look_up(self) -> None:
-        while self._waiting:
-            digests = list(self._waiting)[:_LOOKED_UP_TOGETHER]
-            found: dict[bytes, KeyOwner] = {}
-            failed: PamspecError | None = InternalError()
-            self.statements += 1
-            try:
-                async with connection(self._pool, self._wait_ms) as conn:
-                    found = await select_principals(conn, digests)
-                failed = None
-            except PamspecError as error:
-                failed = error
-            finally:
-                for digest in digests:
-                    self._waiting.pop(digest).set_result(failed or found.get(digest))
+        ends_in_s = seconds_left(owner)
+        return Identity(owner.principal, min(self._lifetime_s, ends_in_s), ends_in_s, owner.key_id)
 
     def forget(self) -> None:
         """Ask again about keys that did not open."""
@@ -115,7 +90,7 @@ class ApiKeys:
 
     async def note_use(self) -> None:
         """Note which keys were used since the last time; what could not be noted waits for the next."""
-        noted = list(self._used)[:_LOOKED_UP_TOGETHER]
+        noted = list(self._used)[:_NOTED_TOGETHER]
         if noted:
             async with connection(self._pool, self._wait_ms) as conn:
                 await note_use(conn, noted)
@@ -124,9 +99,7 @@ class ApiKeys:
 
     async def close(self) -> None:
         """End the lookup that is under way."""
-        if self._lookup is not None:
-            self._lookup.cancel()
-            await asyncio.gather(self._lookup, return_exceptions=True)
+        await self._lookups.close()
 
 
 class Guesses:

@@ -12,11 +12,13 @@ from contextlib import suppress
 
 from pamspec_common import contracts
 from pamspec_common.asgi import ASGIApp
+from pamspec_common.contracts.catalogues import OperationCatalogue
 from pamspec_common.errors import PamspecError
 from pamspec_common.peers import Peer, RemotePeer, closing, peer_session
 from pamspec_common.postgres import Pool, close_pool, connection, create_pool
 from pamspec_common.principal import TokenSigner
 from pamspec_common.service import Background, Part, Service
+from pamspec_gateway.agents import Agents
 from pamspec_gateway.api_keys import ApiKeys, Guesses
 from pamspec_gateway.authentication import Guard
 from pamspec_gateway.credential_watch import CredentialWatch
@@ -68,6 +70,7 @@ class _Gateway:
         )
         self._guard: Guard | None = None
         self._streams: StreamDoor | None = None
+        self._agents: Agents | None = None
 
     def service(self) -> Service:
         """The service; its doors exist once it has started."""
@@ -88,7 +91,17 @@ class _Gateway:
         kid, key = next(iter(settings.token_key_bytes().items()))
         tokens = IdentityTokens(settings.token_issuers, self._signing_keys, guesses, skew_s=settings.token_skew_s)
         guard = Guard([self._keys, tokens], TokenSigner(kid, key))
-        self._service.app = self._doors(guard)
+        catalogue = contracts.operation_catalogue()
+        routes = {
+            name: Route(name, self._peers[operation.service], name in _WAITING)
+            for name, operation in catalogue.operations.items()
+            if operation.public and operation.streams is None
+        }
+        self._service.app = self._doors(guard, catalogue, routes)
+        if settings.serves_agents:
+            streamed = frozenset(name for name, one in catalogue.operations.items() if one.streams is not None)
+            self._agents = Agents(settings, self._pool, guard, self._load, routes, streamed)
+            self._agents.start(self._background)
         self._watch(guard, self._pool, self._keys)
         self._background.spawn("metrics", self._flush)
 
@@ -96,14 +109,19 @@ class _Gateway:
         """Begin to follow revocations, and to note which keys are used."""
         settings, background = self._settings, self._background
 
+        def forget(*, moved: bool) -> None:
+            if self._agents is not None:
+                self._agents.forget(moved=moved)
+            guard.forget(moved=moved)
+
         def moved() -> None:
             keys.forget()
-            guard.forget(moved=True)
+            forget(moved=True)
 
         watch = CredentialWatch(
             pool,
             moved,
-            lambda: guard.forget(moved=False),
+            lambda: forget(moved=False),
             every_s=settings.key_watch_s,
             blind_s=settings.key_blind_s,
             wait_ms=settings.pool_wait_ms,
@@ -111,13 +129,7 @@ class _Gateway:
         background.spawn("credentials", lambda: watch.run(background))
         background.spawn("key_use", lambda: self._note_use(keys))
 
-    def _doors(self, guard: Guard) -> ASGIApp:
-        catalogue = contracts.operation_catalogue()
-        routes = {
-            name: Route(name, self._peers[operation.service], name in _WAITING)
-            for name, operation in catalogue.operations.items()
-            if operation.public and operation.streams is None
-        }
+    def _doors(self, guard: Guard, catalogue: OperationCatalogue, routes: Mapping[str, Route]) -> ASGIApp:
         transfers = {
             f"/v1/{name}": Transfer(name, self._peers[operation.service], operation.streams)
             for name, operation in catalogue.operations.items()
@@ -132,9 +144,13 @@ class _Gateway:
     async def _drain(self) -> None:
         if self._streams is not None:
             await self._streams.drain(self._settings.drain_s)
+        if self._agents is not None:
+            await self._agents.drain(self._settings.drain_s)
 
     async def _stop(self) -> None:
         await self._background.stop(1.0)
+        if self._agents is not None:
+            await self._agents.close()
         self._load.flush()
         if self._keys is not None:
             with suppress(PamspecError):
@@ -158,7 +174,8 @@ class _Gateway:
         """Our own parts, and those of every peer under its name; only write and query are essential for the door."""
         peers = (self._peer_parts(name, peer) for name, peer in self._peers.items())
         gathered = await asyncio.gather(self._keys_part(), *peers)
-        return [part for parts in gathered for part in parts]
+        own = self._agents.parts() if self._agents is not None else []
+        return [*own, *(part for parts in gathered for part in parts)]
 
     async def _keys_part(self) -> list[Part]:
         if self._pool is None:

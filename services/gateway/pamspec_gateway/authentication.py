@@ -8,8 +8,9 @@ credential opens less than before, is not remembered again by a look that began 
 from __future__ import annotations
 
 import asyncio
+import math
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import NamedTuple, Protocol
 
 from pamspec_common.errors import ServiceUnavailable, Unauthenticated
@@ -28,6 +29,10 @@ class Identity(NamedTuple):
 
     principal: Principal
     lifetime_s: float
+    ends_in_s: float = math.inf
+    """When the credential itself ends; remembering aside."""
+    key_id: str | None = None
+    """Of an API key, by which it can be looked up again."""
 
 
 class Authenticator(Protocol):
@@ -83,20 +88,12 @@ class Guard:
 
     async def still_admits(self, headers: Mapping[bytes, bytes], address: str) -> bool:
         """Whether a caller that was let in would be now; yes while nobody can tell."""
-        try:
-            await self.admit(headers, address)
-        except Unauthenticated:
-            return False
-        except ServiceUnavailable:
-            return True
-        return True
+        return await still_holds(self.admit(headers, address))
 
     def remembered(self, header: bytes | None) -> Admission | None:
         """The admission of a caller that was identified a moment ago, by the bytes of its Authorization header."""
         held = self._admitted.get(header) if header is not None else None
-        if held is None or held.until <= self._clock() or not 0 <= self._wall() - held.signed_at <= _MAX_LIFETIME_S:
-            return None
-        return held
+        return held if held is not None and self.holds(held) else None
 
     async def admit(self, headers: Mapping[bytes, bytes], address: str) -> Admission:
         """The caller of a request; Unauthenticated without valid credentials."""
@@ -110,26 +107,47 @@ class Guard:
         if held is not None:
             return held
         before = self._forgotten
-        identity = await self._identify(_credential(header), address)
-        admission = Admission(
+        admission = self.admission(await self.identify(_credential(header), address))
+        if before == self._forgotten:
+            self._admitted[header] = admission
+        return admission
+
+    def holds(self, admission: Admission) -> bool:
+        """Whether an admission may still be used."""
+        return admission.until > self._clock() and 0 <= self._wall() - admission.signed_at <= _MAX_LIFETIME_S
+
+    def admission(self, identity: Identity) -> Admission:
+        """What the doors need of an identified caller."""
+        return Admission(
             self._clock() + min(identity.lifetime_s, _MAX_LIFETIME_S),
             self._wall(),
             self._signer.sign(identity.principal),
             identity.principal,
         )
-        if before == self._forgotten:
-            self._admitted[header] = admission
-        return admission
 
-    async def _identify(self, credential: str, address: str) -> Identity:
+    async def identify(self, credential: str, address: str) -> Identity:
+        """The owner of a credential; Unauthenticated when it is none of a kind that we know."""
+        if len(credential) > _MAX_CREDENTIAL:
+            raise Unauthenticated
         for authenticator in self._authenticators:
             if authenticator.accepts(credential):
                 return await authenticator.identify(credential, address)
         raise Unauthenticated
 
 
+async def still_holds(admitting: Awaitable[Admission]) -> bool:
+    """Whether a look lets its caller in; yes while nobody can tell."""
+    try:
+        await admitting
+    except Unauthenticated:
+        return False
+    except ServiceUnavailable:
+        return True
+    return True
+
+
 def _credential(header: bytes) -> str:
     scheme, _, credential = header.partition(b" ")
-    if scheme.lower() != b"bearer" or len(credential) > _MAX_CREDENTIAL:
+    if scheme.lower() != b"bearer":
         raise Unauthenticated
     return credential.strip().decode("latin-1")

@@ -6,6 +6,7 @@ Invariant: a convenience decides nothing; its answer is the operation's, byte fo
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
+from functools import partial
 from typing import Any
 
 from starlette.requests import Request
@@ -53,7 +54,8 @@ def endpoint(convenience: Convenience, route: Route, guard: Guard, load: Load) -
                 call = make_call(route.operation, admission, document(body, members), headers)
                 if route.waits:
                     answering = route.peer.call(call)
-                    reply = await while_admitted(guard, answering, headers, address_of(request.scope))
+                    still = partial(guard.still_admits, headers, address_of(request.scope))
+                    reply = await while_admitted(guard, answering, still)
                 else:
                     reply = await route.peer.call(call)
         except PamspecError as error:

@@ -9,7 +9,8 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import Counter
-from collections.abc import Awaitable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
+from functools import partial
 from typing import NamedTuple
 
 from pamspec_common.asgi import ASGIApp, ClientGone, Receive, Scope, Send, read_body, send_answer
@@ -148,16 +149,17 @@ class OperationDoor:
             call = make_call(route.operation, admission, body, headers)
             if not route.waits:
                 return await route.peer.call(call)
-            return await while_admitted(self._guard, route.peer.call(call), headers, address_of(scope))
+            still = partial(self._guard.still_admits, headers, address_of(scope))
+            return await while_admitted(self._guard, route.peer.call(call), still)
 
 
-async def while_admitted(guard: Guard, call: Awaitable[Answer], headers: Mapping[bytes, bytes], address: str) -> Answer:
+async def while_admitted(guard: Guard, call: Awaitable[Answer], still: Callable[[], Awaitable[bool]]) -> Answer:
     """The answer of a call that may wait long; Unauthenticated as soon as its caller would not be let in any more."""
     waiting = asyncio.ensure_future(call)
     try:
         while not waiting.done():
             await asyncio.wait((waiting, guard.moved), return_when=asyncio.FIRST_COMPLETED)
-            if not waiting.done() and not await guard.still_admits(headers, address):
+            if not waiting.done() and not await still():
                 raise Unauthenticated
         return waiting.result()
     finally:
@@ -176,12 +178,18 @@ def headers_of(scope: Scope) -> dict[bytes, bytes]:
     return headers
 
 
-def make_call(operation: str, admission: Admission, body: bytes, headers: Mapping[bytes, bytes]) -> Call:
+def make_call(
+    operation: str,
+    admission: Admission,
+    body: bytes,
+    headers: Mapping[bytes, bytes],
+    answer_bytes: int | None = None,
+) -> Call:
     """The call of an operation with what the headers add to its document."""
     key = headers.get(b"idempotency-key")
     trace = headers.get(b"traceparent")
     if key is None and trace is None:
-        return Call(operation, admission.token, body)
+        return Call(operation, admission.token, body, answer_bytes=answer_bytes)
     if key is not None and (len(key) > _MAX_KEY_HEADER or not key.isascii()):
         raise InvalidRequest(
             f"The header Idempotency-Key takes at most {_MAX_KEY_HEADER} ASCII characters; shorten it.",
@@ -193,6 +201,7 @@ def make_call(operation: str, admission: Admission, body: bytes, headers: Mappin
         body,
         key.decode("ascii") if key is not None else None,
         trace.decode("ascii") if trace is not None and len(trace) <= 64 and trace.isascii() else None,
+        answer_bytes,
     )
 
 
@@ -200,9 +209,13 @@ def check_length(headers: Mapping[bytes, bytes], limit: int) -> None:
     """InvalidRequest (413) for a body that announces more than `limit` bytes."""
     length = headers.get(b"content-length")
     if length is not None and int(length) > limit:
-        raise InvalidRequest(
-            f"The request body is larger than {limit} bytes; send less at a time.", details={"limit": limit}, status=413
-        )
+        raise too_large(limit)
+
+
+def too_large(limit: int) -> InvalidRequest:
+    """The refusal of a body beyond a limit."""
+    message = f"The request body is larger than {limit} bytes; send less at a time."
+    return InvalidRequest(message, details={"limit": limit}, status=413)
 
 
 def check_content_type(headers: Mapping[bytes, bytes]) -> None:

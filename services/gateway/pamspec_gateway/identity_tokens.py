@@ -104,7 +104,8 @@ class IdentityTokens:
         expires, issued = float(claims["exp"]), float(claims["iat"])
         if expires - issued > issuer.max_age_s or issued > now + self._skew_s:
             raise Unauthenticated
-        return Identity(_principal(issuer, claims), max(0.0, expires - now))
+        left_s = max(0.0, expires - now)
+        return Identity(_principal(issuer, claims), left_s, left_s)
 
     def _verified(self, credential: str, key: jwt.PyJWK, algorithm: str, issuer: TokenIssuer) -> Mapping[str, Any]:
         try:

@@ -6,16 +6,22 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import NamedTuple
 
+from asyncpg import Record
+
 from pamspec_common.postgres import Connection
 from pamspec_common.principal import Principal
 
 SELECT_PRINCIPALS_SQL = """
-SELECT key_hash, tenant_id, actor_id, actor_kind, rights, roles, epoch, expires_at
+SELECT key_hash, key_id, tenant_id, actor_id, actor_kind, rights, roles, epoch, expires_at
 FROM core.key_principal WHERE key_hash = ANY ($1::bytea[])"""
 
 SELECT_EPOCH_SQL = "SELECT epoch FROM core.credential_epoch"
 
 NOTE_USE_SQL = "SELECT core.note_key_use($1)"
+
+SELECT_PRINCIPALS_BY_ID_SQL = """
+SELECT key_id, tenant_id, actor_id, actor_kind, rights, roles, epoch, expires_at
+FROM core.key_principal WHERE key_id = ANY ($1::text[])"""
 
 SELECT_REACHABLE_SQL = "SELECT true"
 
@@ -25,25 +31,29 @@ class KeyOwner(NamedTuple):
 
     principal: Principal
     expires_at: datetime | None
+    key_id: str
 
 
 async def select_principals(conn: Connection, hashes: Sequence[bytes]) -> dict[bytes, KeyOwner]:
     """The owners of those of the keys that are valid now, by key hash."""
-    rows = await conn.fetch(SELECT_PRINCIPALS_SQL, hashes)
-    return {
-        row["key_hash"]: KeyOwner(
-            Principal(
-                row["tenant_id"],
-                row["actor_id"],
-                row["actor_kind"],
-                frozenset(row["rights"]),
-                row["epoch"],
-                frozenset(row["roles"]),
-            ),
-            row["expires_at"],
-        )
-        for row in rows
-    }
+    return {row["key_hash"]: _owner(row) for row in await conn.fetch(SELECT_PRINCIPALS_SQL, hashes)}
+
+
+async def select_principals_by_id(conn: Connection, key_ids: Sequence[str]) -> dict[str, KeyOwner]:
+    """The owners of those of the keys that are valid now, by key id."""
+    return {row["key_id"]: _owner(row) for row in await conn.fetch(SELECT_PRINCIPALS_BY_ID_SQL, key_ids)}
+
+
+def _owner(row: Record) -> KeyOwner:
+    principal = Principal(
+        row["tenant_id"],
+        row["actor_id"],
+        row["actor_kind"],
+        frozenset(row["rights"]),
+        row["epoch"],
+        frozenset(row["roles"]),
+    )
+    return KeyOwner(principal, row["expires_at"], row["key_id"])
 
 
 async def select_reachable(conn: Connection) -> bool:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from pydantic import Field, SecretStr
+from typing import Self
+
+from pydantic import Field, SecretStr, model_validator
 
 from pamspec_common.settings import CommonSettings
 from pamspec_gateway.identity_tokens import MAX_SKEW_S, TokenIssuer
@@ -45,3 +47,29 @@ class Settings(CommonSettings):
     """Operations under way in this process; beyond it service_unavailable."""
     max_waiting: int = Field(default=20_000, ge=1)
     """Polls and channels that may wait in this process."""
+    callout_nkey_seed: SecretStr | None = None
+    """The seed of the user in the account AUTH that answers logins of agents to the bus; without it there are none."""
+    callout_issuer_seed: SecretStr | None = None
+    """The seed of the account key that the bus server trusts as the callout's issuer."""
+    callout_xkey_seed: SecretStr | None = None
+    """The seed of the curve key with which the server seals logins; unset where the server's `xkey` is."""
+    system_nkey_seed: SecretStr | None = None
+    """The seed of a user in the system account, to end connections of revoked keys; without it they end in time."""
+    agents_account: str = "AGENTS"
+    agent_login_s: float = Field(default=900.0, ge=2, le=86_400)
+    """How long a connection to the bus may stand before the agent must log in again."""
+    agent_recheck_s: float = Field(default=5.0, gt=0)
+    """How often the keys of connected agents are looked at without a reason; after a revocation at once."""
+    agent_adopt_s: float = Field(default=30.0, gt=0)
+    """How often the servers are asked for connections that another gateway let in."""
+
+    @property
+    def serves_agents(self) -> bool:
+        """Whether agents may log in to the bus here."""
+        return self.callout_nkey_seed is not None
+
+    @model_validator(mode="after")
+    def _whole(self) -> Self:
+        if self.serves_agents and (self.callout_issuer_seed is None or self.nats_nkey_seed is None):
+            raise ValueError("PAMSPEC_CALLOUT_NKEY_SEED needs PAMSPEC_CALLOUT_ISSUER_SEED and PAMSPEC_NATS_NKEY_SEED")
+        return self

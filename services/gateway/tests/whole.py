@@ -15,7 +15,7 @@ from pamspec_cli import composition
 from pamspec_cli.deployment import SERVICES, Deployment
 from pamspec_cli.servers import databases
 from pamspec_cli.servers.databases import Database
-from pamspec_cli.servers.nats import AgentUser, EmbeddedNats
+from pamspec_cli.servers.nats import EmbeddedNats
 from pamspec_cli.servers.process import free_port
 from pamspec_cli.stack import Addresses
 from pamspec_common.keys import new_key
@@ -30,6 +30,7 @@ class Whole(NamedTuple):
 
     url: str
     key: str
+    nats_url: str
     session: aiohttp.ClientSession
 
     async def post(self, operation: str, body: bytes | object) -> tuple[int, bytes]:
@@ -45,16 +46,17 @@ async def running(template: TemplateDatabase, directory: Path) -> AsyncIterator[
     name = databases.new_name("pamspec_whole")
     dsn = await databases.create_database(template.server_dsn, name, template.name)
     database = Database(name, dsn, databases.role_dsns(dsn, template.passwords))
-    bus = EmbeddedNats(directory / "nats", agent=AgentUser.of_principal("whole000000000000000000000"))
+    bus = EmbeddedNats(directory / "nats")
     nats = await bus.start()
     key = new_key()
     await insert_key(dsn, key)
-    addresses = Addresses(dsn, database.roles, nats.url, nats.service_seed, None, "redis://127.0.0.1:9/0")
+    callout = nats.callout_variables()
+    addresses = Addresses(dsn, database.roles, nats.url, nats.service_seed, callout, "redis://127.0.0.1:9/0")
     ports = {service: free_port() for service in SERVICES}
     deployment = Deployment(addresses, {"k1": "a key between services"}, PEPPER, ports)
     headers = {"Authorization": f"Bearer {key}", "Content-Type": "application/json"}
     async with composition.running(deployment) as url, aiohttp.ClientSession(headers=headers) as session:
-        whole = Whole(url, key, session)
+        whole = Whole(url, key, nats.url, session)
         status, answer = await whole.post("create_scope", {"scope_id": SCOPE})
         assert status == 200, answer
         yield whole

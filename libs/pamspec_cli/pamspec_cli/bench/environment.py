@@ -20,7 +20,7 @@ from pamspec_cli.bench.durability import Durability, check
 from pamspec_cli.data import DataDirectory
 from pamspec_cli.deployment import Deployment
 from pamspec_cli.servers import databases
-from pamspec_cli.servers.nats import AgentUser, EmbeddedNats
+from pamspec_cli.servers.nats import EmbeddedNats
 from pamspec_cli.servers.postgres import EmbeddedPostgres
 from pamspec_cli.servers.process import ServerError
 from pamspec_cli.servers.valkey import EmbeddedValkey
@@ -111,11 +111,10 @@ async def _gateway(data: Path, child: asyncio.subprocess.Process, log: Path) -> 
 async def environment() -> AsyncIterator[Environment]:
     """Fresh servers in a directory of this run, removed at the end; Weakened when they don't write through."""
     directory = Path(tempfile.mkdtemp(prefix="pamspec-bench-"))
-    agent = AgentUser.of_principal(development.PRINCIPAL_TOKEN)
     try:
         async with AsyncExitStack() as stack:
             postgres = EmbeddedPostgres(directory / "postgres")
-            nats = EmbeddedNats(directory / "nats", agent=agent)
+            nats = EmbeddedNats(directory / "nats")
             valkey = EmbeddedValkey(directory / "valkey")
             for server in (postgres, nats, valkey):
                 stack.push_async_callback(server.stop)
@@ -126,9 +125,10 @@ async def environment() -> AsyncIterator[Environment]:
                 "PAMSPEC_NATS_URL": bus.url,
                 "PAMSPEC_NATS_NKEY_SEED": bus.service_seed,
                 "PAMSPEC_VALKEY_URL": cache.url,
+                **bus.callout_variables(),
             }
             data = stack.enter_context(DataDirectory(directory / "deployment"))
-            addresses = await stack.enter_async_context(servers(data, agent, variables))
+            addresses = await stack.enter_async_context(servers(data, variables))
             deployment = Deployment.of(data, addresses, None)
             key = development.chosen_key(data)
             await development.ensure_principal(addresses.database_url, deployment.key_pepper.encode(), key)
@@ -136,7 +136,7 @@ async def environment() -> AsyncIterator[Environment]:
                 directory,
                 deployment,
                 addresses.database_url,
-                NatsLogin(bus.url, bus.agent_seed),
+                NatsLogin(bus.url),
                 key.text,
                 durability,
                 variables,

@@ -11,7 +11,6 @@ import uvloop
 from pamspec_cli import composition, development, processes
 from pamspec_cli.data import DataDirectory, chosen
 from pamspec_cli.deployment import Deployment
-from pamspec_cli.servers.nats import AgentUser
 from pamspec_cli.stack import servers
 from pamspec_common.telemetry import setup_logging, setup_metrics
 
@@ -69,8 +68,7 @@ async def _serve(data: DataDirectory, arguments: argparse.Namespace) -> None:
     key = development.chosen_key(data)
     print(f"starting  servers and services on {data.path}", flush=True)
     async with AsyncExitStack() as stack:
-        agent = AgentUser.of_principal(development.PRINCIPAL_TOKEN)
-        addresses = await stack.enter_async_context(servers(data, agent))
+        addresses = await stack.enter_async_context(servers(data))
         deployment = Deployment.of(data, addresses, arguments.port)
         await development.ensure_principal(addresses.database_url, deployment.key_pepper.encode(), key)
         pids: dict[str, int | None] = {}
@@ -87,7 +85,7 @@ async def _serve(data: DataDirectory, arguments: argparse.Namespace) -> None:
                 "mode": "processes" if arguments.processes else "one process",
                 "processes": pids,
                 "nats": addresses.nats_url,
-                "agent_seed_file": str(addresses.agent_seed_file or ""),
+                "agents": bool(addresses.callout),
             }
         )
         _greet(gateway, key, data)

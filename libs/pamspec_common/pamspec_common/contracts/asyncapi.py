@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from typing import Any
 
 import msgspec
 
-from pamspec_common.contracts.catalogues import Bus, BusSubject, OperationCatalogue
+from pamspec_common.contracts.catalogues import Bus, BusSubject, OperationCatalogue, SubjectHeaders
 from pamspec_common.contracts.components import Components
 from pamspec_common.contracts.sources import Documents
 
@@ -67,14 +68,20 @@ class _Builder:
         message: Json = {"name": name}
         if subject.payload is not None:
             message.update(self._payload(subject.payload))
-        headers = self._headers(subject)
-        if headers is not None:
-            message["headers"] = headers
+        message.update(self._headers(subject.headers))
         self._channels[name] = self._channel(subject, {name: message})
         if not _CLIENTS.issuperset(subject.producers):
             self._operations[f"send_{name}"] = _operation("send", name, [name])
         if not _CLIENTS.issuperset(subject.consumers):
-            self._operations[f"receive_{name}"] = _operation("receive", name, [name])
+            received = self._operations[f"receive_{name}"] = _operation("receive", name, [name])
+            if subject.reply is not None:
+                back = self._headers(subject.reply.headers)
+                answers = {
+                    f"{name}_answer": self._message(f"{name}_answer", subject.reply.payload, back),
+                    "error": self._message("error", "pamspec:schema:error", back),
+                }
+                self._channels[f"{name}_reply"] = _inbox(answers)
+                received["reply"] = _reply(name, answers)
 
     def _request_reply(self, name: str, subject: BusSubject) -> None:
         public = [
@@ -82,26 +89,18 @@ class _Builder:
             for operation, entry in self._catalogue.operations.items()
             if entry.public and entry.streams is None
         ]
-        requests = {f"{word}_request": self._message(f"{word}_request", _REQUEST.format(word)) for word in public}
-        answers = {f"{word}_answer": self._message(f"{word}_answer", _ANSWER.format(word)) for word in public}
-        answers["error"] = self._message("error", "pamspec:schema:error")
+        sent = self._headers(subject.headers)
+        back = self._headers(subject.reply.headers) if subject.reply is not None else {}
+        requests = {f"{word}_request": self._message(f"{word}_request", _REQUEST.format(word), sent) for word in public}
+        answers = {f"{word}_answer": self._message(f"{word}_answer", _ANSWER.format(word), back) for word in public}
+        answers["error"] = self._message("error", "pamspec:schema:error", back)
         self._channels[name] = self._channel(subject, requests)
-        self._channels[f"{name}_reply"] = {
-            "address": None,
-            "description": "The inbox that the request names.",
-            "messages": answers,
-        }
+        self._channels[f"{name}_reply"] = _inbox(answers)
         for word in public:
             self._operations[word] = {
                 **_operation("receive", name, [f"{word}_request"]),
                 "summary": self._catalogue.operations[word].summary,
-                "reply": {
-                    "channel": {"$ref": f"#/channels/{name}_reply"},
-                    "messages": [
-                        {"$ref": f"#/channels/{name}_reply/messages/{word}_answer"},
-                        {"$ref": f"#/channels/{name}_reply/messages/error"},
-                    ],
-                },
+                "reply": _reply(name, (f"{word}_answer", "error")),
             }
 
     def _channel(self, subject: BusSubject, messages: Json) -> Json:
@@ -116,16 +115,17 @@ class _Builder:
             "x-consumers": list(subject.consumers),
         }
 
-    def _message(self, name: str, identifier: str) -> Json:
-        return {"name": name, **self._payload(identifier)}
+    def _message(self, name: str, identifier: str, headers: Json) -> Json:
+        return {"name": name, **self._payload(identifier), **headers}
 
     def _payload(self, identifier: str) -> Json:
         return {"payload": {"schemaFormat": _SCHEMA_FORMAT, "schema": self._components.use(identifier)}}
 
-    def _headers(self, subject: BusSubject) -> Json | None:
-        names = [*subject.headers.required, *subject.headers.optional]
+    def _headers(self, headers: SubjectHeaders) -> Json:
+        """The member `headers` of a message, where it has any."""
+        names = [*headers.required, *headers.optional]
         if not names:
-            return None
+            return {}
         described: Json = {
             "type": "object",
             "properties": {
@@ -137,9 +137,9 @@ class _Builder:
                 for name in names
             },
         }
-        if subject.headers.required:
-            described["required"] = list(subject.headers.required)
-        return described
+        if headers.required:
+            described["required"] = list(headers.required)
+        return {"headers": described}
 
 
 def _operation(action: str, channel: str, messages: list[str]) -> Json:
@@ -147,6 +147,17 @@ def _operation(action: str, channel: str, messages: list[str]) -> Json:
         "action": action,
         "channel": {"$ref": f"#/channels/{channel}"},
         "messages": [{"$ref": f"#/channels/{channel}/messages/{message}"} for message in messages],
+    }
+
+
+def _inbox(messages: Json) -> Json:
+    return {"address": None, "description": "The inbox that the request names.", "messages": messages}
+
+
+def _reply(name: str, messages: Iterable[str]) -> Json:
+    return {
+        "channel": {"$ref": f"#/channels/{name}_reply"},
+        "messages": [{"$ref": f"#/channels/{name}_reply/messages/{message}"} for message in messages],
     }
 
 

@@ -208,6 +208,13 @@ class SubjectHeaders(_Entry, frozen=True):
     optional: list[str]
 
 
+class Reply(_Entry, frozen=True):
+    """What answers a request on a subject."""
+
+    payload: str
+    headers: SubjectHeaders
+
+
 class BusSubject(_Entry, frozen=True):
     """A family of subjects: who sends there, who listens, and what a message is."""
 
@@ -220,6 +227,7 @@ class BusSubject(_Entry, frozen=True):
     payload: str | None
     headers: SubjectHeaders
     exported_to: list[str] = []
+    reply: Reply | None = None
 
     def subject(self, **values: str) -> str:
         """The subject for these values. KeyError when a placeholder has none, ValueError when one is not a token."""
