@@ -28,9 +28,6 @@ GIVEN = (
 )
 """Members of an object that its writer chooses."""
 NOT_YET = {
-    "delegation": "grant_delegation",
-    "delegation-unknown-operation": "grant_delegation",
-    "delegation-window-inverted": "grant_delegation",
     "vector-without-embedding-space": "put_vectors",
 }
 """Documents of operations that are not offered yet, by the operation that they need."""
@@ -190,6 +187,30 @@ def relate_of(vector: Mapping[str, Any]) -> Document:
     return {name: vector[name] for name in own.split()}
 
 
+def grant_of(vector: Mapping[str, Any]) -> Document:
+    """The grant that the draft's delegation would come from; it is its grantor's, for whom the principal speaks."""
+    own = "granted_operations granted_object_types policy_basis not_before not_after revocable usage_limit"
+    parties = ("granting_actor", "delegated_actor", "validation_state", "provenance")
+    names = [name for name in (*own.split(), *parties) if name in vector]
+    return {name: vector[name] for name in names} | {"actor": vector["granting_actor"]}
+
+
+async def grant_is_kept(http: Http, vector: Document) -> None:
+    """The draft's delegation, granted and read."""
+    given = grant_of(vector)
+    made = await done(http, "grant_delegation", given)
+    assert made["remaining_uses"] == vector["usage_limit"]
+    found = (await done(http, "read", {"delegation_id": made["delegation_id"]}))["envelope"]
+    assert found == made["envelope"]
+    check_kept(found, given)
+    assert found.keys() == vector.keys()
+
+
+async def as_grant(http: Http, instance: Document) -> Answer:
+    """The grant that the document would come from."""
+    return await http.call("grant_delegation", grant_of(instance))
+
+
 async def result_is_kept(http: Http, vector: Document) -> None:
     """The draft's tool result, after the invocation that it names."""
     content = vector["canonical_content"]
@@ -242,6 +263,7 @@ SHOWN: dict[str, Shown] = {
     "claim-creation": object_is_kept,
     "claim-with-quality-signals": object_is_kept,
     "decision-update": update_is_kept,
+    "delegation": grant_is_kept,
     "deletion-tombstone": states_are_reached,
     "derived-index-event-only": event_is_of_its_kind,
     "evaluation-snapshot": snapshot_is_sealed,
@@ -375,6 +397,8 @@ REFUSED: dict[str, Callable[[Http, Document], Awaitable[Answer]]] = {
     "attestation-window-inverted": as_create,
     "comparison-across-incompatible-spaces": by_space,
     "cross-scope-relationship-without-policy": across,
+    "delegation-unknown-operation": as_grant,
+    "delegation-window-inverted": as_grant,
     "deletion-blocked-by-legal-hold": of_held,
     "duplicate-operation-different-content": of_used_key,
     "evaluation-snapshot-membership-mutated": of_sealed,

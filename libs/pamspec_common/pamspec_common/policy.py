@@ -17,8 +17,8 @@ def authorize(principal: Principal, action: str, tenant_id: str) -> None:
     """Raise AccessDenied outside the principal's own tenant, and for what only the services themselves do."""
     if principal.tenant_id != tenant_id:
         raise AccessDenied
-    if action == "record_event" and not principal.has(RIGHT_SERVICE):
-        raise AccessDenied("record_event is for the services themselves.")
+    if action in ("record_event", "exercise_delegation") and not principal.has(RIGHT_SERVICE):
+        raise AccessDenied(f"{action} is for the services themselves.")
 
 
 def acting_actor(principal: Principal, asserted: Mapping[str, Any] | None) -> tuple[Mapping[str, Any], str | None]:

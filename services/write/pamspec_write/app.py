@@ -20,6 +20,7 @@ from pamspec_common.service import Background, Part, Service
 from pamspec_write.handlers.access import access_of
 from pamspec_write.handlers.administration import Administration
 from pamspec_write.handlers.denials import DenialRecords
+from pamspec_write.handlers.grants import Grants
 from pamspec_write.handlers.holds import HoldJob
 from pamspec_write.handlers.importing import Asked, Chunks, Imports
 from pamspec_write.handlers.keys import Keys
@@ -59,7 +60,8 @@ class _App:
         lanes = self._lanes = Lanes(pool, settings, authorizer, self._wake)
         scopes = Scopes(pool, settings)
         outbox = self._outbox = OutboxBound(pool, settings)
-        access = access_of(scopes.resolve, authorizer)
+        grants = Grants(pool, settings, scopes.resolve)
+        access = access_of(scopes.resolve, authorizer, grants.find)
         lookup = Lookup(pool, settings, access, scopes, lanes)
         for object_type in CONTENT_TYPES:
             standard_schema(object_type)

@@ -63,15 +63,23 @@ class Core:
     async def _rights(self, principal: Principal, actor: Actor, scope: ScopeRef | None) -> Rights:
         return rights_with(principal.roles)
 
+    async def _grant(self, principal: Principal, delegation_id: str) -> None:
+        return None
+
     async def command(self, operation: str, document: Document) -> Command | BatchCommand:
         """The command of a request."""
         body = orjson.dumps(document)
         if operation == "batch":
             return await admit_batch(
-                parse(body), body, PRINCIPAL, None, Access(self._resolve, self._rights, self._rights)
+                parse(body), body, PRINCIPAL, None, Access(self._resolve, self._rights, self._rights, self._grant)
             )
         return await admit(
-            operation, parse(body), body, PRINCIPAL, None, Access(self._resolve, self._rights, self._rights)
+            operation,
+            parse(body),
+            body,
+            PRINCIPAL,
+            None,
+            Access(self._resolve, self._rights, self._rights, self._grant),
         )
 
     async def decide(self, operation: str, document: Document) -> Answer:

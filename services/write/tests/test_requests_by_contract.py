@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Iterator
+from datetime import datetime
 from typing import Any
 
 import orjson
@@ -11,6 +12,7 @@ import pytest
 
 from pamspec_common import contracts
 from pamspec_common.authorization.rights import Rights
+from pamspec_common.delegation.grants import Chain, Grant, Party, Terms
 from pamspec_common.documents import Actor
 from pamspec_common.errors import InvalidObject, InvalidRequest, PamspecError
 from pamspec_common.principal import RIGHT_ASSERT_ACTOR, RIGHT_SERVICE, Principal
@@ -20,10 +22,12 @@ from pamspec_write.documents.decoding import decode
 from pamspec_write.documents.scopes import CreateScope
 from pamspec_write.documents.service import Batch, GetOperation
 from pamspec_write.handlers.access import Access
+from pamspec_write.handlers.admission.acting import actor_of
 from pamspec_write.handlers.admission.batches import admit_batch
-from pamspec_write.handlers.admission.commands import actor_of, admit, parse
+from pamspec_write.handlers.admission.commands import admit, parse
 from pamspec_write.handlers.lookup import check_request
 from pamspec_write.model.facts import ScopeRef
+from pamspec_write.model.grants import GrantRef
 from services.write.tests.writer import Document, rights_with
 
 PRINCIPAL = Principal("tenant:t", "agent:a", "agent", frozenset({RIGHT_ASSERT_ACTOR, RIGHT_SERVICE}))
@@ -172,6 +176,25 @@ SEAL = {
 SMALL = {"operation": "delete", "object_id": "obj:1", "expected_version_id": "ver:1", "policy_basis": "p"}
 CREATED = {"operation": "create", "object_type": "claim", "canonical_content": 1, "provenance": PROVENANCE}
 BATCH = {**COMMON, "atomic": False, "items": [CREATED, SMALL]}
+GRANT = {
+    **COMMON,
+    "granting_actor": {"actor_id": "agent:a", "actor_kind": "agent"},
+    "delegated_actor": {"actor_id": "agent:b", "actor_kind": "agent", "display_name": "B"},
+    "granted_operations": ["read", "update"],
+    "granted_object_types": ["claim"],
+    "granted_object_ids": ["obj:1"],
+    "target_scope_id": "scope:2",
+    "policy_basis": "p",
+    "not_before": TIME,
+    "not_after": TIME,
+    "revocable": True,
+    "usage_limit": 5,
+    "redelegation_depth": 1,
+    "validation_state": "unverified",
+    "integrity": {},
+    "provenance": PROVENANCE,
+}
+CHECK = {**COMMON, "operation": "read", "object_id": "obj:1", "object_type": "claim"}
 
 POLICY: Document = {
     "overrides": [
@@ -212,6 +235,10 @@ REQUESTS = [
     ("create_scope", SCOPE),
     ("batch", BATCH),
     ("seal_snapshot", SEAL),
+    ("grant_delegation", GRANT),
+    ("revoke_delegation", {**COMMON, "policy_basis": "p", "expected_version_id": "ver:1", "provenance": PROVENANCE}),
+    ("check_delegation", {**CHECK, "consume": False}),
+    ("exercise_delegation", {**CHECK, "count": 2}),
 ]
 NAMES = [f"{operation}-{number}" for number, (operation, _) in enumerate(REQUESTS)]
 
@@ -309,12 +336,23 @@ async def _rights(principal: Principal, actor: Actor, scope: ScopeRef | None) ->
     return rights_with(frozenset({"admin"}))
 
 
+async def _grant(principal: Principal, delegation_id: str) -> tuple[GrantRef, Chain]:
+    scope = await _resolve(principal, "scope:1")
+    party = Party(principal.actor_id, principal.actor_kind)
+    terms = Terms(frozenset(["read"]), datetime.min, datetime.max)
+    grant = Grant(delegation_id, 1, "scope:1", 1, "scope:1", party, principal.actor_id, party, terms)
+    return GrantRef(principal.tenant_id, delegation_id, ((1, delegation_id),), scope, scope, (scope,)), (grant,)
+
+
+ACCESS = Access(_resolve, _rights, _rights, _grant)
+
+
 async def _error(operation: str, body: bytes) -> PamspecError | None:
     """The refusal that a request gets before any look at the store."""
     try:
         document = parse(body)
         if operation == "batch":
-            batch = await admit_batch(document, body, PRINCIPAL, None, Access(_resolve, _rights, _rights))
+            batch = await admit_batch(document, body, PRINCIPAL, None, ACCESS)
             refused = [orjson.loads(item.body)["error"] for item in batch.refused.values()]
             return next((_of(error) for error in refused), None)
         if operation == "get_operation":
@@ -327,7 +365,7 @@ async def _error(operation: str, body: bytes) -> PamspecError | None:
             if scope.policy is not None:
                 parse_policy(scope.policy)
         else:
-            await admit(operation, document, body, PRINCIPAL, None, Access(_resolve, _rights, _rights))
+            await admit(operation, document, body, PRINCIPAL, None, ACCESS)
     except PamspecError as error:
         return error
     return None
@@ -392,6 +430,10 @@ def test_every_member_of_the_contract_is_tried() -> None:
         "register_schema",
         "place_hold",
         "release_hold",
+        "grant_delegation",
+        "revoke_delegation",
+        "check_delegation",
+        "exercise_delegation",
         "batch",
     ):
         known = set().union(*(set(document) for name, document in REQUESTS if name == operation))

@@ -319,7 +319,8 @@ def check_answer(operation: str, answer: Answer) -> None:
     if "snapshot" in document:
         _check_draft("evaluation-snapshot", document["snapshot"])
     for envelope in _envelopes(document):
-        schema = "relationship" if "relationship_id" in envelope else "memory-object"
+        kinds = {"relationship_id": "relationship", "delegation_id": "delegation"}
+        schema = next((kind for member, kind in kinds.items() if member in envelope), "memory-object")
         contracts.check(schema, envelope)
         _check_draft(schema, envelope)
 

@@ -2,6 +2,12 @@
 
 from __future__ import annotations
 
+from pamspec_write.documents.delegations import (
+    CheckDelegation,
+    ExerciseDelegation,
+    GrantDelegation,
+    RevokeDelegation,
+)
 from pamspec_write.documents.entries import RecordEvent
 from pamspec_write.documents.erasures import Delete, Redact
 from pamspec_write.documents.holds import HoldObject, PlaceHold, ReleaseHold
@@ -28,6 +34,10 @@ Request = (
     | PlaceHold
     | ReleaseHold
     | HoldObject
+    | GrantDelegation
+    | RevokeDelegation
+    | CheckDelegation
+    | ExerciseDelegation
 )
 REQUESTS: dict[str, type[Request]] = {
     "create": Create,
@@ -43,5 +53,9 @@ REQUESTS: dict[str, type[Request]] = {
     "register_schema": RegisterSchema,
     "place_hold": PlaceHold,
     "release_hold": ReleaseHold,
+    "grant_delegation": GrantDelegation,
+    "revoke_delegation": RevokeDelegation,
+    "check_delegation": CheckDelegation,
+    "exercise_delegation": ExerciseDelegation,
 }
 """By operation: the commands, which are decided under the lock of their scopes."""

@@ -54,6 +54,8 @@ _TIMES = frozenset(
 )
 _PARTS: dict[str, type[PamspecError]] = {
     "actor": InvalidRequest,
+    "granting_actor": InvalidObject,
+    "delegated_actor": InvalidObject,
     "source_event": InvalidRequest,
     "deterministic_clock": InvalidRequest,
     "pagination": InvalidRequest,
@@ -63,6 +65,8 @@ _PARTS: dict[str, type[PamspecError]] = {
 }
 
 
+_WINDOW = frozenset({"not_before", "not_after"})
+"""The window of a grant."""
 _CONTENT = frozenset({"canonical_content", "target_canonical_content"})
 
 
@@ -74,7 +78,7 @@ def check_members(document: dict[str, Any]) -> None:
     for name, value in document.items():
         if name in _CONTENT:
             continue
-        _check_member(name, value, InvalidRequest)
+        _check_member(name, value, InvalidObject if name in _WINDOW else InvalidRequest)
         if name in _PARTS and isinstance(value, dict):
             _check_part(name, value, _PARTS[name])
 

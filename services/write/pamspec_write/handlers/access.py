@@ -7,14 +7,17 @@ from typing import NamedTuple
 
 from pamspec_common.authorization.loading import load_rights
 from pamspec_common.authorization.rights import Asker, Authorizer, Epochs, Rights, Stored
+from pamspec_common.delegation.grants import Chain
 from pamspec_common.documents import Actor
 from pamspec_common.errors import AccessDenied, ScopeNotFound
 from pamspec_common.postgres import Connection
 from pamspec_common.principal import Principal
 from pamspec_write.model.commands import Command
 from pamspec_write.model.facts import ScopeRef, ScopeState
+from pamspec_write.model.grants import GrantRef
 from pamspec_write.model.permission import check_operation
 
+FindGrant = Callable[[Principal, str], Awaitable[tuple[GrantRef, Chain] | None]]
 Resolve = Callable[[Principal, str], Awaitable[ScopeRef]]
 RightsOf = Callable[[Principal, Actor, ScopeRef | None], Awaitable[Rights]]
 
@@ -28,6 +31,8 @@ class Access(NamedTuple):
     """The rights of an actor, for whom the principal speaks, in a scope; without one, in the tenant."""
     rights_now: RightsOf
     """The same, loaded again: what is asked before a refusal."""
+    grant: FindGrant
+    """A grant of the principal's tenant by its id; None where there is none."""
 
     async def permitted(self, operation: str, principal: Principal, actor: Actor, scope: ScopeRef | None) -> Rights:
         """The rights by which the actor may do this here; AccessDenied, or ScopeNotFound, when it may not.
@@ -55,9 +60,9 @@ def own_actor(principal: Principal) -> Actor:
     return Actor(principal.actor_id, principal.actor_kind)
 
 
-def access_of(resolve: Resolve, authorizer: Authorizer) -> Access:
+def access_of(resolve: Resolve, authorizer: Authorizer, grant: FindGrant) -> Access:
     """Access by kept rights; the commit compares their epochs under the lock."""
-    return Access(resolve, _rights_of(authorizer, again=False), _rights_of(authorizer, again=True))
+    return Access(resolve, _rights_of(authorizer, again=False), _rights_of(authorizer, again=True), grant)
 
 
 def _rights_of(authorizer: Authorizer, *, again: bool) -> RightsOf:
@@ -83,6 +88,7 @@ async def refresh(
         return await authorizer.rights(rights.asker, state.ref.scope_key, epochs, load)
 
     for command in commands:
-        command.rights = await moved(command.rights, states[command.scope.scope_key])
+        if command.grant is None:
+            command.rights = await moved(command.rights, states[command.scope.scope_key])
         if command.target_scope is not None:
             command.far_rights = await moved(command.far_rights, states[command.target_scope.scope_key])

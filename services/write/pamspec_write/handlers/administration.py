@@ -29,7 +29,7 @@ from pamspec_write.documents.decoding import decode
 from pamspec_write.documents.keys import CreateKey, ListKeys, RevokeKey, RotateKey, TenantWide
 from pamspec_write.handlers.access import Access, asker_of
 from pamspec_write.handlers.administering import Asked, DryRun, no_cursor, page_of, record
-from pamspec_write.handlers.admission.commands import actor_of
+from pamspec_write.handlers.admission.acting import actor_of
 from pamspec_write.handlers.keys import Keys
 from pamspec_write.queries import administration as queries
 from pamspec_write.queries.administration import Place

@@ -19,6 +19,7 @@ from pamspec_common.settings import CommonSettings
 from pamspec_write.documents.snapshots import SealSnapshot
 from pamspec_write.documents.states import Transition
 from pamspec_write.handlers.access import refresh
+from pamspec_write.handlers.grants import fill_grants, refresh_authority
 from pamspec_write.handlers.rules import Rules
 from pamspec_write.model.attested import attest_ahead
 from pamspec_write.model.commands import BatchCommand, Command, Work, commands_of, scopes_of
@@ -28,6 +29,7 @@ from pamspec_write.model.facts import ScopeRef, ScopeState
 from pamspec_write.model.rows import Rows
 from pamspec_write.model.versions import Entropy
 from pamspec_write.queries.commit import erase, lock, write
+from pamspec_write.queries.delegations import change_delegations
 from pamspec_write.queries.holds import change_held
 from pamspec_write.queries.prefetch import Wanted, prefetch
 from pamspec_write.queries.rules import change_rules
@@ -42,6 +44,10 @@ class AuthorizationMoved(Exception):
 
 class SnapshotTaken(Exception):
     """A snapshot's id or run was taken between decision and write; the batch has to be decided again."""
+
+
+class UsesMoved(Exception):
+    """A grant was used by somebody who did not hold its lock; the batch has to be decided again."""
 
 
 @dataclass(slots=True)
@@ -166,7 +172,9 @@ async def _transaction(
         return Committed([], left_out, set())
     await _refresh(conn, mine, states, revisions, refs)
     await rules.fill(conn, states, mine)
+    await fill_grants(conn, mine, states)
     await refresh(conn, authorizer, commands_of(mine), states)
+    await refresh_authority(conn, authorizer, mine, states)
     rows = Rows()
     decider = Decider(states, rows, at, ENTROPY)
     answers = [(work, decider.decide(work)) for work in mine]
@@ -203,6 +211,8 @@ async def _write(conn: Connection, states: dict[int, ScopeState], rows: Rows) ->
         raise SnapshotTaken
     if rows.rules:
         await change_rules(conn, rows)
+    if (rows.grants or rows.revocations or rows.uses or rows.tallies) and not await change_delegations(conn, rows):
+        raise UsesMoved
     if rows.held or rows.passed_on or rows.let_go:
         await change_held(conn, rows)
     heads = [states[key] for key in sorted(rows.touched)]

@@ -19,7 +19,8 @@ from pamspec_write.documents.decoding import decode
 from pamspec_write.documents.entries import RecordEvent, check_event
 from pamspec_write.documents.service import RecordDenial
 from pamspec_write.handlers.access import Access
-from pamspec_write.handlers.admission.commands import actor_of, command_of
+from pamspec_write.handlers.admission.acting import actor_of
+from pamspec_write.handlers.admission.commands import command_of
 from pamspec_write.handlers.lanes import Lanes
 from pamspec_write.queries.administration import record_refusal
 from pamspec_write.settings import Settings

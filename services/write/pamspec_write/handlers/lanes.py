@@ -21,7 +21,7 @@ from pamspec_common.authorization.rights import Authorizer
 from pamspec_common.calls import Answer, refusal
 from pamspec_common.errors import InternalError, PamspecError, ServiceUnavailable
 from pamspec_common.postgres import Pool, distrust
-from pamspec_write.handlers.commit import AuthorizationMoved, Committed, SnapshotTaken, commit
+from pamspec_write.handlers.commit import AuthorizationMoved, Committed, SnapshotTaken, UsesMoved, commit
 from pamspec_write.handlers.rules import Rules
 from pamspec_write.model.commands import Work, names_of, scopes_of, size_of, try_again
 from pamspec_write.settings import Settings
@@ -173,7 +173,7 @@ class Lanes:
         for attempt in range(1, self._settings.commit_attempts + 1):
             try:
                 return await commit(self._pool, self._settings, self._rules, self._authorizer, works, wait=wait)
-            except (AuthorizationMoved, SnapshotTaken) as moved:
+            except (AuthorizationMoved, SnapshotTaken, UsesMoved) as moved:
                 _log.info("decided too early: %s", type(moved).__name__, extra={"action": "batch_decided_again"})
             except TimeoutError:
                 raise ServiceUnavailable("The store is busy; try again with the same key.") from None

@@ -21,8 +21,9 @@ from pamspec_write.documents.decoding import decode
 from pamspec_write.documents.scopes import CreateScope
 from pamspec_write.handlers.access import Access
 from pamspec_write.handlers.administration import KINDS, Administration, administer
+from pamspec_write.handlers.admission.acting import actor_of
 from pamspec_write.handlers.admission.batches import admit_batch
-from pamspec_write.handlers.admission.commands import actor_of, admit, parse
+from pamspec_write.handlers.admission.commands import admit, parse
 from pamspec_write.handlers.denials import DenialRecords
 from pamspec_write.handlers.lanes import Lanes
 from pamspec_write.handlers.lookup import Lookup

@@ -8,12 +8,15 @@ from dataclasses import dataclass, field
 
 from pamspec_common.attestation import AttestationRule, Refused
 from pamspec_common.authorization.rights import Rights
+from pamspec_common.delegation.verdicts import Use
 from pamspec_common.documents import Actor
 from pamspec_common.ids import short_hash
 from pamspec_write.documents import Request
+from pamspec_write.documents.delegations import GrantTerms
 from pamspec_write.documents.parts import Provenance
 from pamspec_write.model.content import Breach, ContentSchema
 from pamspec_write.model.facts import Document, EdgeKey, ScopeRef
+from pamspec_write.model.grants import GrantRef
 from pamspec_write.model.pointers import Pointer
 
 _ROW_BYTES = 4096
@@ -39,6 +42,16 @@ class Command:
     """What its actor may do in its scope; None: work of the service itself, permitted when it was ordered."""
     far_rights: Rights | None = None
     """What its actor may do in the scope that a relationship leads into, where that is another."""
+    grant: GrantRef | None = None
+    """The grant under which its actor acts: its rights are then those of the grant's first grantor."""
+    about: GrantRef | None = None
+    """The grant that it revokes, checks or records a use of."""
+    use: Use | None = None
+    """What it asks of the grant that it acts under, or checks."""
+    authority: Rights | None = None
+    """What whoever grants, or first granted, may do where the grant works, by itself."""
+    terms: GrantTerms | None = None
+    """Of a new grant."""
     provenance: Provenance | None = None
     source_hash: bytes | None = None
     source_payload: bytes | None = None
@@ -115,12 +128,30 @@ def commands_of(works: Iterable[Work]) -> Iterator[Command]:
 
 def scopes_of(work: Work) -> list[ScopeRef]:
     """The scopes that a piece of work locks, once each."""
-    if isinstance(work, Command) and not work.others:
-        return [work.scope]
+    if isinstance(work, Command) and not work.others and work.grant is None and work.about is None:
+        return [work.scope] if work.target_scope is None else [work.scope, work.target_scope]
     items = (work,) if isinstance(work, Command) else work.items
-    found = {ref.scope_key: ref for item in items for ref in (item.scope, *(other for other, _ in item.others))}
+    found = {ref.scope_key: ref for item in items for ref in _scopes_of(item)}
     found[work.scope.scope_key] = work.scope
     return list(found.values())
+
+
+def _scopes_of(command: Command) -> Iterator[ScopeRef]:
+    yield command.scope
+    if command.target_scope is not None:
+        yield command.target_scope
+    for other, _ in command.others:
+        yield other
+    for ref in grants_of(command):
+        yield from ref.scopes
+
+
+def grants_of(command: Command) -> Iterator[GrantRef]:
+    """The grants that a command acts under or is about."""
+    if command.grant is not None:
+        yield command.grant
+    if command.about is not None:
+        yield command.about
 
 
 def names_of(work: Work) -> list[bytes]:

@@ -17,10 +17,17 @@ from pamspec_common.strict_json import dumps
 from pamspec_write.model import batches
 from pamspec_write.model.attested import check_attested
 from pamspec_write.model.commands import BatchCommand, Command, Work
+from pamspec_write.model.delegations import (
+    check_delegation,
+    exercise_delegation,
+    grant_delegation,
+    revoke_delegation,
+)
 from pamspec_write.model.entries import record_event
 from pamspec_write.model.erasures import delete, redact
 from pamspec_write.model.evaluation import moment
 from pamspec_write.model.facts import Document, ScopeState
+from pamspec_write.model.grants import chain_of, check_room, check_standing, check_terms
 from pamspec_write.model.holds import hold_object, let_go, place_hold, release_hold
 from pamspec_write.model.making import Making
 from pamspec_write.model.objects import create, update
@@ -60,6 +67,10 @@ DECISIONS: dict[str, Callable[[Making], Answer]] = {
     "release_hold": release_hold,
     "hold_object": hold_object,
     "let_go": let_go,
+    "grant_delegation": grant_delegation,
+    "revoke_delegation": revoke_delegation,
+    "check_delegation": check_delegation,
+    "exercise_delegation": exercise_delegation,
 }
 
 
@@ -78,6 +89,7 @@ class Decider:
     def _command(self, command: Command) -> Answer:
         state = self._states[command.scope.scope_key]
         try:
+            self._check_grant(command, max(self._at, state.last_at + MICROSECOND))
             check_operation(command.operation, command.rights)
             known = found_record(state, command)
             if known is not None:
@@ -86,6 +98,8 @@ class Decider:
             if source is not None:
                 return again(state, source, own_retry=command.attempts > 0)
             check_attested(state, command, self._at)
+            if command.grant is not None and command.operation != "grant_delegation":
+                check_room(chain_of(self._states, command.grant))
             at, entropy = max(self._at, state.last_at + MICROSECOND), self._entropy
             if state.ref.evaluation or command.request.evaluation_run_id is not None:
                 at, entropy = moment(state, command, self._at, entropy)
@@ -103,6 +117,19 @@ class Decider:
         if state.last_seq > before:
             state.last_at = at
         return answer
+
+    def _check_grant(self, command: Command, at: datetime) -> None:
+        """Raise AccessDenied unless the grant that the command acts under, or checks, is in force at that time.
+
+        How often it was used is looked at later: a repetition of the command is no further use.
+        """
+        ref, use = command.grant or command.about, command.use
+        if ref is None or use is None:
+            return
+        chain = chain_of(self._states, ref)
+        if command.grant is not None and command.operation != "grant_delegation":
+            check_terms(chain, use)
+        check_standing(chain, use.operation, at, command.authority)
 
     def _batch(self, batch: BatchCommand) -> Answer:
         known = found_record(self._states[batch.scope.scope_key], batch)

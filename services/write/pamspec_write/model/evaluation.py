@@ -23,7 +23,7 @@ from pamspec_write.model.versions import Entropy
 EVALUATION = "evaluation"
 """The kind of scope that is made for evaluations."""
 
-_TELLING = frozenset({"record_event", "seal_snapshot"})
+_TELLING = frozenset({"record_event", "seal_snapshot", "check_delegation", "exercise_delegation"})
 """Operations that tell what happened or what is, and change no state."""
 _TENANT_WIDE = frozenset({"snap", "dlg", "sub"})
 """Ids that must be unique in the tenant, where two runs with one seed would mint the same."""

@@ -17,6 +17,7 @@ import orjson
 from msgspec import structs
 
 from pamspec_common.calls import Answer
+from pamspec_common.delegation.grants import Grant
 from pamspec_common.scope_policy import ScopePolicy
 from pamspec_write.model.content import ContentSchema
 from pamspec_write.model.rules import NO_RULES, ScopeRules
@@ -157,6 +158,13 @@ class OldContent(msgspec.Struct, frozen=True):
     content: bytes | None
 
 
+class Tally(msgspec.Struct, frozen=True):
+    """When an event last told of uses of a grant without a limit, and how many there were since then."""
+
+    told_at: datetime
+    untold: int
+
+
 @dataclass(slots=True)
 class ScopeState:
     """One scope under its lock."""
@@ -189,6 +197,11 @@ class ScopeState:
     """object_id -> kind, and what rules may use, of what must be there; what is in `heads` goes before."""
     edges: dict[EdgeKey, str] = field(default_factory=dict)
     """The active relationship that joins two objects, of those that were looked up."""
+
+    grants: dict[str, Grant] = field(default_factory=dict)
+    """The grants that were made here, of those that the batch needs, by delegation_id."""
+    tallies: dict[tuple[str, str], Tally] = field(default_factory=dict)
+    """(delegation_id, operation) -> the uses of grants without a limit that events have yet to tell of."""
 
     def put(self, head: Head) -> None:
         """A version of this batch is the head of its object."""
@@ -244,6 +257,8 @@ class ScopeState:
             sources=dict(self.sources),
             old=dict(self.old),
             made=dict(self.made),
+            grants=dict(self.grants),
+            tallies=dict(self.tallies),
             edges=dict(self.edges),
         )
 

@@ -10,12 +10,15 @@ import msgspec
 import orjson
 
 from pamspec_common.calls import Answer
+from pamspec_common.delegation.verdicts import denied
 from pamspec_common.errors import ObjectNotFound, VersionConflict
 from pamspec_common.instants import wire
+from pamspec_common.strict_json import dumps
 from pamspec_write.documents.parts import Provenance
 from pamspec_write.model.commands import Command
 from pamspec_write.model.conformity import check_content
 from pamspec_write.model.facts import ID_MEMBER, Document, Head, ScopeState
+from pamspec_write.model.grants import chain_of, exercise_facts, spend
 from pamspec_write.model.permission import memory_of, permit, sees
 from pamspec_write.model.projection import carried_projection
 from pamspec_write.model.records import ERASING, erasure_id, positions, remember, version_answer
@@ -35,8 +38,22 @@ from pamspec_write.model.versions import (
 RUN_REF = "evaluation-run:"
 """Begins the evidence reference that names the evaluation run of a version (S4)."""
 TIME_FIELDS = ("observed_at", "asserted_at", "valid_from", "valid_until")
-_CARRIED = ("integrity", "quality_signals", "policy_basis")
+_CARRIED = ("integrity", "quality_signals", "policy_basis", "granting_actor", "delegated_actor")
 """What a version keeps of the erasable half of the one before, but for content."""
+_GRANTED = (
+    "granting_actor",
+    "delegated_actor",
+    "granted_operations",
+    "granted_object_types",
+    "granted_object_ids",
+    "target_scope_id",
+    "policy_basis",
+    "not_before",
+    "not_after",
+    "revocable",
+    "usage_limit",
+)
+"""What every version of a grant repeats of its first."""
 _TAKING = frozenset({"delete", "redact"})
 
 
@@ -72,8 +89,23 @@ class Making:
         if head is not None and action in _TAKING:
             permit(self.command.rights, action, head.memory())
             return
+        if head is None:
+            self._check_first(draft)
         creator = draft.actor.actor_id if head is None else head.created_by
         permit(self.command.rights, action, memory_of(draft.object_type, draft.states, creator))
+
+    def _check_first(self, draft: Draft) -> None:
+        """Raise AccessDenied where the grant that the command acts under names objects, and not this new one."""
+        if draft.kind == "o" and not self.covers("o", draft.object_type):
+            raise denied("object_type")
+
+    def covers(self, kind: str, object_type: str) -> bool:
+        """Whether the grant that the command acts under, if any, is for such objects."""
+        grant = self.command.grant
+        if grant is None or kind != "o":
+            return True
+        types = chain_of(self.states, grant)[-1].terms.object_types
+        return types is None or object_type in types
 
     def check(self, draft: Draft) -> None:
         """Raise InvalidObject for content that breaks its schema; what a redaction cuts out is its own affair."""
@@ -140,8 +172,9 @@ class Making:
         companion: str | None = None,
         erasing: bool = False,
         status: int = 200,
+        beside: Document | None = None,
     ) -> Answer:
-        """Add the version's event, its companion and the record, and answer."""
+        """Add the version's event, its companion and the record, and answer, with what stands `beside` the version."""
         state, head = self.state, made.head
         payload = self.payload({**version_facts(head, made.digest), **(facts or {})})
         event_id: str = self.entropy.mint("evt")
@@ -150,11 +183,37 @@ class Making:
         self._event(head, event_type, payload, event_id)
         if companion is not None:
             self._event(head, companion, payload, self.entropy.mint("evt"))
-        answer = Answer(status, self.answer_body(made, event_id), positions(state, state.last_seq))
-        self.remember(answer, ledger_seq=head.ledger_seq, event_id=event_id)
+        self.exercise(head)
+        body = self.answer_body(made, event_id, beside)
+        answer = Answer(status, body, positions(state, state.last_seq))
+        kept = None if beside is None else dumps(beside)
+        self.remember(answer, ledger_seq=head.ledger_seq, event_id=event_id, beside=kept)
         return answer
 
-    def answer_body(self, made: Made, event_id: str) -> bytes:
+    def exercise(self, head: Head) -> None:
+        """Count and tell the use of the grant that the command acts under, once all that it made is told.
+
+        Passing a grant on is no use of it.
+        """
+        command = self.command
+        if command.grant is None or head.kind == "d":
+            return
+        chain = spend(self.states, self.rows.uses, command.grant)
+        self.rows.touched |= {scope_key for scope_key, _ in command.grant.chain}
+        add_event(
+            self.state,
+            self.rows,
+            "delegation_exercised",
+            actor=command.actor,
+            operation_id=command.operation_id,
+            payload=self.payload(exercise_facts(chain, command.operation)),
+            now=self.now,
+            event_id=self.entropy.mint("evt"),
+            object_id=head.object_id if head.kind == "o" else None,
+            subject_id=None if head.kind == "o" else command.grant.delegation_id,
+        )
+
+    def answer_body(self, made: Made, event_id: str, beside: Document | None = None) -> bytes:
         """What a write answers that made this version, once its last event was added; `event_id` is the first's."""
         head = made.head
         return version_answer(
@@ -167,6 +226,7 @@ class Making:
             operation_id=self.command.operation_id,
             envelope=made.envelope,
             erasing=self.command.operation in ERASING,
+            beside=beside,
         )
 
     def tell(self, head: Head, event_type: str, facts: Document) -> str:
@@ -185,8 +245,9 @@ class Making:
             payload=payload,
             now=self.now,
             event_id=event_id,
-            object_id=head.object_id,
+            object_id=None if head.kind == "d" else head.object_id,
             version_id=head.version_id,
+            subject_id=head.object_id,
             kind=head.kind,
         )
 
@@ -231,7 +292,7 @@ def expected_head(making: Making, expected_version_id: str, check: Callable[[str
 
 def visible(making: Making, head: Head) -> bool:
     """Whether the actor may know of an object."""
-    return sees(making.command.rights, head.memory())
+    return sees(making.command.rights, head.memory()) and making.covers(head.kind, head.object_type)
 
 
 def following(head: Head, command: Command) -> Draft:
@@ -270,6 +331,8 @@ def statements_of(command: Command) -> Document:
 
 def extra_of(command: Command, stored: Document) -> Document:
     """Metadata that only some objects have."""
+    if "granted_operations" in stored:
+        return {name: stored[name] for name in _GRANTED if name in stored}
     refs = getattr(command.request, "relationship_refs", None)
     refs = stored.get("relationship_refs") if refs is None else refs
     return {} if refs is None else {"relationship_refs": refs}

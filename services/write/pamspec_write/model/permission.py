@@ -66,7 +66,11 @@ def permit(rights: Rights | None, action: str, memory: Mapping[str, str]) -> Non
 def check_operation(operation: str, rights: Rights | None, *, in_scope: bool = True) -> None:
     """Raise unless the actor may do this to some memory of the scope: ScopeNotFound for a scope that it can't see."""
     actions = _ACTIONS.get(operation) or ((operation,) if operation in ACTIONS else ("administer",))
-    if rights is None or operation == "record_event" or any(not rights.decision(action).never for action in actions):
+    if (
+        rights is None
+        or operation in ("record_event", "exercise_delegation")
+        or any(not rights.decision(action).never for action in actions)
+    ):
         return
     if in_scope and not rights.sees_scope:
         raise ScopeNotFound

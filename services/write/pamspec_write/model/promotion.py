@@ -49,6 +49,7 @@ def promote(making: Making) -> Answer:
             old.head, "working_memory_promoted", version_facts(old.head, old.digest) | _link(new, edge, source)
         ),
     ]
+    making.exercise(new.head)
     beside = dumps(
         {
             "event_ids": event_ids,

@@ -86,6 +86,9 @@ def outcome(state: ScopeState, record: Record) -> Answer:
     """The answer that a record stands for; ObjectDeleted or ObjectRedacted once what it held was erased."""
     if record.answer is not None:
         return Answer(record.answer.status, record.answer.body, dict(record.answer.headers))
+    if record.operation == "check_delegation" and record.status < 400:
+        body = check_answer(envelope_bytes(record.metadata or b"{}", None, record.private), record.stored or b"{}")
+        return Answer(record.status, body, positions(state, record.last_seq))
     if record.ledger_seq is None:
         return Answer(record.status, record.stored or b"{}", positions(state, record.last_seq))
     stored = _check_not_erased(record)
@@ -99,8 +102,9 @@ def outcome(state: ScopeState, record: Record) -> Answer:
         operation_id=record.operation_id,
         envelope=envelope_bytes(record.metadata or b"{}", record.content, record.private),
         erasing=record.operation in ERASING,
+        beside=orjson.loads(record.stored) if record.stored is not None and record.operation != "promote" else None,
     )
-    if record.stored is not None:
+    if record.stored is not None and record.operation == "promote":
         body = promotion_answer(body, record.stored)
     return Answer(record.status, body, positions(state, record.last_seq))
 
@@ -137,8 +141,9 @@ def version_answer(
     operation_id: str,
     envelope: bytes,
     erasing: bool,
+    beside: Document | None = None,
 ) -> bytes:
-    """The body of a write that made a version; `named` is the member that says of what."""
+    """The body of a write that made a version; `named` says of what, `beside` holds further members."""
     document = {
         **named,
         "version_id": version_id,
@@ -151,7 +156,15 @@ def version_answer(
     }
     if erasing:
         document["erasure_id"] = erasure_id(event_id)
+    if beside is not None:
+        document.update(beside)
     return dumps(document)
+
+
+def check_answer(envelope: bytes, beside: bytes) -> bytes:
+    """The body of a check: the grant, and what the record of the check keeps beside it."""
+    delegation_id = orjson.loads(envelope)["delegation_id"]
+    return dumps({"delegation_id": delegation_id, "envelope": Fragment(envelope), **orjson.loads(beside)})
 
 
 def promotion_answer(target: bytes, beside: bytes) -> bytes:

@@ -44,8 +44,8 @@ def _create(making: Making, request: Relate) -> Answer:
     assert command.provenance is not None
     if far is not near:
         check_crossing(state, making.states[far.scope_key], label)
-    check_end(state, command.rights, source, "source_object_id")
-    check_end(making.states[far.scope_key], command.far_rights or command.rights, target, "target_object_id")
+    check_end(making, state, command.rights, source, "source_object_id")
+    check_end(making, making.states[far.scope_key], command.far_rights or command.rights, target, "target_object_id")
     relationship_id = command.object_id or making.entropy.mint("rel")
     if relationship_id in state.heads:
         raise VersionConflict(
@@ -117,11 +117,12 @@ def first_edge(making: Making, *, relationship_id: str, label: str, ends: Ends) 
     )
 
 
-def check_end(state: ScopeState, rights: Rights | None, object_id: str, field: str) -> None:
+def check_end(making: Making, state: ScopeState, rights: Rights | None, object_id: str, field: str) -> None:
     """Raise ObjectNotFound unless the actor sees an object of that id there, ObjectDeleted for its tombstone."""
     head = state.heads.get(object_id)
     found = state.others.get(object_id) if head is None else (head.kind, head.memory())
-    if found is None or found[0] != "o" or not sees(rights, found[1]):
+    covered = found is not None and (state is not making.state or making.covers(found[0], found[1]["object_type"]))
+    if found is None or found[0] != "o" or not covered or not sees(rights, found[1]):
         raise ObjectNotFound(
             f"No such object is visible to this actor in that scope; check {field}.", details={"field": field}
         )

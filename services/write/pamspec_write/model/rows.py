@@ -12,6 +12,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from datetime import datetime
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pamspec_common.delegation.grants import Grant
+    from pamspec_write.model.facts import Tally
 
 SEPARATOR = "\x1f"
 NULL = "\x1e"
@@ -63,6 +68,16 @@ class SchemaRow:
     authenticated_as: str | None
     operation_id: str
     registered_at: str
+
+
+@dataclass(frozen=True, slots=True)
+class GrantRow:
+    """A grant that was made."""
+
+    tenant_id: str
+    grant: Grant
+    ancestors: list[str]
+    granted_at: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,6 +162,15 @@ class Rows:
     """(scope_key, object_id, hold_id): a held object that another hold covers from now on."""
     let_go: list[tuple[int, str]] = field(default_factory=list)
     """(scope_key, object_id): objects that no hold's job is about any more."""
+    grants: list[GrantRow] = field(default_factory=list)
+    revocations: list[tuple[int, str, str]] = field(default_factory=list)
+    """(scope_key, delegation_id, revoked_at): grants that ended."""
+    uses: dict[tuple[int, str], int] = field(default_factory=dict)
+    """(scope_key, delegation_id) -> how often a grant with a limit was used."""
+    tallies: dict[tuple[int, str, str], Tally] = field(default_factory=dict)
+    """(scope_key, delegation_id, operation) -> the uses that events have yet to tell of."""
+    authorized: set[int] = field(default_factory=set)
+    """The scopes in which somebody may do more or less than before."""
     touched: set[int] = field(default_factory=set)
     """The scopes that have a row here."""
     partitions: set[int] = field(default_factory=set)
@@ -202,6 +226,12 @@ class Rows:
         self.held += other.held
         self.passed_on += other.passed_on
         self.let_go += other.let_go
+        self.grants += other.grants
+        self.revocations += other.revocations
+        for place, uses in other.uses.items():
+            self.uses[place] = self.uses.get(place, 0) + uses
+        self.tallies |= other.tallies
+        self.authorized |= other.authorized
         self.touched |= other.touched
         self.partitions |= other.partitions
 

@@ -114,7 +114,9 @@ def compose(state: ScopeState, draft: Draft, now: str, entropy: Entropy, ahead: 
     private = dumps(draft.private)
     remaining = _remaining(draft.provenance, public["actor"])
     metadata = dumps({**public, "provenance": remaining, **_digests(salt, draft.content, private)})
-    shown = {**public, **draft.private, "canonical_content": Fragment(draft.content or TOMBSTONE)}
+    shown = {**public, **draft.private}
+    if draft.kind != "d":
+        shown["canonical_content"] = Fragment(draft.content or TOMBSTONE)
     shown.pop("note", None)
     envelope = dumps(shown)
     if len(envelope) > MAX_ENVELOPE:
@@ -168,9 +170,9 @@ def _public(state: ScopeState, draft: Draft, version_id: str, version_seq: int, 
         "sequence": version_seq,
         "actor": actor_ids(draft.actor),
     }
-    if draft.ends is None:
+    if draft.kind == "o":
         public["object_type"] = draft.object_type
-    else:
+    if draft.ends is not None:
         public.update(_joined(draft.ends, draft.object_type))
         public["directionality"] = draft.ends.directionality
         if draft.ends.target_scope_id is not None:
@@ -250,9 +252,9 @@ def version_facts(head: Head, digest: str) -> Document:
         "version_digest": digest,
         "version_sequence": head.version_seq,
     }
-    if head.ends is None:
+    if head.kind == "o":
         facts["object_type"] = head.object_type
-    else:
+    if head.ends is not None:
         facts.update(_joined(head.ends, head.object_type))
     if head.version_seq == 1:
         facts["created"] = True

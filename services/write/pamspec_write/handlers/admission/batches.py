@@ -13,15 +13,11 @@ from pamspec_common.policy import authorize
 from pamspec_common.principal import Principal
 from pamspec_write.documents import REQUESTS, Request
 from pamspec_write.documents.decoding import check_members, decode
+from pamspec_write.documents.parts import Common
 from pamspec_write.documents.service import Batch
 from pamspec_write.handlers.access import Access
-from pamspec_write.handlers.admission.commands import (
-    actor_of,
-    command_of,
-    refuse_grant,
-    repeatable,
-    target_scope,
-)
+from pamspec_write.handlers.admission.acting import acting_grant, actor_of, repeatable, rights_at_door
+from pamspec_write.handlers.admission.commands import command_of, target_scope
 from pamspec_write.model.commands import BatchCommand, Command, RefusedItem, key_hash, operation_hash
 
 MAX_BATCH_OPERATION_ID = 250
@@ -38,8 +34,8 @@ async def admit_batch(
     scope = await access.resolve(principal, batch.scope_id)
     authorize(principal, "batch", scope.tenant_id)
     actor, _ = actor_of(principal, batch, document)
-    refuse_grant(principal, batch.delegation_id or actor.delegation_id)
-    await access.permitted("batch", principal, actor, scope)
+    acting = await acting_grant(principal, batch, actor, scope, access)
+    await rights_at_door("batch", principal, actor, scope, access, acting)
     operation_id = batch.operation_id or ids.mint("op")
     if len(operation_id) > MAX_BATCH_OPERATION_ID:
         raise InvalidRequest(
@@ -84,6 +80,7 @@ async def _item(
     document = {name: value for name, value in item.items() if name != "operation"}
     document.setdefault("scope_id", batch.scope_id)
     request = _decode_item(REQUESTS[operation], batch.items[index], batch.scope_id)
+    assert isinstance(request, Common)
     named = not (batch.operation_id is None and batch.idempotency_key is None) or not (
         request.operation_id is None and request.idempotency_key is None
     )
@@ -92,6 +89,8 @@ async def _item(
         request.idempotency_key = f"{batch.idempotency_key}/{index}"
     if request.actor is msgspec.UNSET and batch.actor is not msgspec.UNSET:
         request.actor, document["actor"] = batch.actor, strict_json.parse(bytes(batch.actor))
+    if request.delegation_id is None:
+        request.delegation_id = batch.delegation_id
     if request.evaluation_run_id is None:
         request.evaluation_run_id = batch.evaluation_run_id
     scope = await access.resolve(principal, request.scope_id)

@@ -6,19 +6,21 @@ from collections.abc import Callable
 from typing import Any
 
 import msgspec
+from msgspec import structs
 
-from pamspec_common import ids, strict_json
-from pamspec_common.documents import RETRY_FIELDS, Actor, take_header_key
-from pamspec_common.errors import InvalidObject, InvalidRequest, ObjectNotFound, PolicyDenied
-from pamspec_common.instants import parse as parse_instant
-from pamspec_common.policy import acting_actor, authorize
-from pamspec_common.principal import RIGHT_SERVICE, Principal
+from pamspec_common import strict_json
+from pamspec_common.documents import take_header_key
+from pamspec_common.errors import InvalidObject, InvalidRequest
+from pamspec_common.policy import authorize
+from pamspec_common.principal import Principal
 from pamspec_write.documents import REQUESTS, Request
-from pamspec_write.documents.administration import Administrative
 from pamspec_write.documents.decoding import check_members, decode
+from pamspec_write.documents.delegations import GrantDelegation, OfGrant
 from pamspec_write.documents.parts import Common, Provenance
 from pamspec_write.documents.relationships import Relate
 from pamspec_write.handlers.access import Access
+from pamspec_write.handlers.admission.acting import act_under, acting_grant, actor_of, new_command, rights_at_door
+from pamspec_write.handlers.admission.delegations import admit_of_grant, fill_grant
 from pamspec_write.handlers.admission.entries import fill_entry
 from pamspec_write.handlers.admission.erasures import fill_delete, fill_redact
 from pamspec_write.handlers.admission.holds import fill_place_hold, fill_release_hold
@@ -30,7 +32,7 @@ from pamspec_write.handlers.admission.schemas import fill_register_schema
 from pamspec_write.handlers.admission.scopes import fill_update_scope
 from pamspec_write.handlers.admission.snapshots import fill_seal
 from pamspec_write.handlers.admission.states import fill_transition
-from pamspec_write.model.commands import Command, key_hash, operation_hash
+from pamspec_write.model.commands import Command
 from pamspec_write.model.facts import ScopeRef
 
 Fill = Callable[[Command, Any, dict[str, Any]], None]
@@ -49,6 +51,7 @@ FILL: dict[str, Fill] = {
     "register_schema": fill_register_schema,
     "place_hold": fill_place_hold,
     "release_hold": fill_release_hold,
+    "grant_delegation": fill_grant,
 }
 """What is particular to each operation: checks its request and completes its command, provenance and content filled."""
 
@@ -73,6 +76,8 @@ async def admit(
     """A command of one operation document; raises what is wrong with it, in the order shape, scope, rights, object."""
     request = decode(REQUESTS[operation], body)
     take_header_key(request, header_key)
+    if isinstance(request, OfGrant):
+        return await admit_of_grant(operation, request, document, principal, access)
     scope = await access.resolve(principal, request.scope_id)
     authorize(principal, operation, scope.tenant_id)
     named = request.operation_id is not None or request.idempotency_key is not None
@@ -81,21 +86,13 @@ async def admit(
 
 
 async def target_scope(request: Request, principal: Principal, access: Access) -> ScopeRef | None:
-    """The other scope that a relationship leads into, where it does; ScopeNotFound when it is not visible."""
-    if not isinstance(request, Relate) or request.target_scope_id in (None, request.scope_id):
+    """The other scope that a relationship leads into, or a grant works in; ScopeNotFound when it is not visible."""
+    if not isinstance(request, Relate | GrantDelegation) or request.target_scope_id in (None, request.scope_id):
         return None
     assert request.target_scope_id is not None
     far = await access.resolve(principal, request.target_scope_id)
     authorize(principal, "relate", far.tenant_id)
     return far
-
-
-def refuse_grant(principal: Principal, delegation_id: str | None) -> None:
-    """There is no grant to act under yet; the services themselves say under which one something was done."""
-    if delegation_id is not None and not principal.has(RIGHT_SERVICE):
-        raise ObjectNotFound(
-            "No such delegation is visible here; leave delegation_id out.", details={"field": "delegation_id"}
-        )
 
 
 async def command_of(
@@ -110,26 +107,17 @@ async def command_of(
     far: ScopeRef | None = None,
 ) -> Command:
     """`named`: somebody knows an id or a key of it, so that it can come again; `far`: see `target_scope`."""
+    assert isinstance(request, Common)
     actor, authenticated_as = actor_of(principal, request, document)
-    refuse_grant(principal, request.delegation_id or actor.delegation_id)
-    rights = await access.permitted(operation, principal, actor, scope)
-    operation_id = request.operation_id or ids.mint("op")
-    key = request.idempotency_key
-    command = Command(
-        operation=operation,
-        request=request,
-        scope=scope,
-        actor=actor,
-        actor_id=principal.actor_id,
-        authenticated_as=authenticated_as,
-        operation_id=operation_id,
-        operation_hash=operation_hash(principal.actor_id, operation_id),
-        key_hash=None if key is None else key_hash(principal.actor_id, operation, key),
-        repeatable=repeatable(operation, document) if named else None,
-        target_scope=far,
-        rights=rights,
-        far_rights=None if far is None else await access.permitted("read", principal, actor, far),
-    )
+    acting = await acting_grant(principal, request, actor, scope, access)
+    if acting is not None:
+        actor = structs.replace(actor, delegation_id=acting[0].delegation_id)
+    rights = await rights_at_door(operation, principal, actor, scope, access, acting)
+    command = new_command(operation, request, document, principal, scope, actor, authenticated_as, rights, named=named)
+    if far is not None:
+        command.target_scope = far
+        action = "grant_delegation" if operation == "grant_delegation" and acting is None else "read"
+        command.far_rights = await access.permitted(action, principal, actor, far)
     raw = getattr(request, "provenance", msgspec.UNSET)
     if raw is not msgspec.UNSET:
         set_provenance(command, decode(Provenance, raw, InvalidObject, "provenance"))
@@ -137,33 +125,6 @@ async def command_of(
     if content is not msgspec.UNSET:
         set_content(command, content, document["canonical_content"])
     FILL[operation](command, request, document)
+    if acting is not None:
+        await act_under(command, acting, principal, access)
     return command
-
-
-def repeatable(operation: str, document: dict[str, Any]) -> bytes:
-    """What must be equal in a repetition: the document without the fields of the attempt (S16)."""
-    kept = {name: value for name, value in document.items() if name not in RETRY_FIELDS}
-    return operation.encode() + b"\x00" + strict_json.canonical(kept)
-
-
-def actor_of(
-    principal: Principal, request: Common | Administrative, document: dict[str, Any]
-) -> tuple[Actor, str | None]:
-    """The actor of an operation, and the principal's own id when it acts for somebody else (S9)."""
-    asserted = None if request.actor is msgspec.UNSET else decode(Actor, request.actor, InvalidRequest, "actor")
-    _, authenticated_as = acting_actor(principal, None if asserted is None else document["actor"])
-    if asserted is None:
-        return Actor(principal.actor_id, principal.actor_kind), None
-    _check_window(asserted)
-    return asserted, authenticated_as
-
-
-def _check_window(actor: Actor) -> None:
-    seen = actor.attestation
-    if (
-        seen is not None
-        and seen.not_before is not None
-        and seen.not_after is not None
-        and parse_instant(seen.not_before) > parse_instant(seen.not_after)
-    ):
-        raise PolicyDenied("The attestation ends before it begins; correct not_before and not_after.")
