@@ -2,6 +2,7 @@
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from pathlib import Path
 
 import aiohttp
 import pytest
@@ -10,12 +11,14 @@ import pytest_asyncio
 from conftest import TemplateDatabase
 from pamspec_cli.servers import databases
 from pamspec_cli.servers.databases import Database
+from pamspec_cli.servers.nats import EmbeddedNats
 from pamspec_common.keys import new_key
 from pamspec_common.peers import LocalPeer, Peer, RemotePeer, peer_session
 from pamspec_common.server import serving
 from pamspec_gateway.app import build
 from services.gateway.tests import whole as all_services
 from services.gateway.tests.behind import Behind, Door, echo_service, gateway_settings, insert_key
+from services.gateway.tests.on_the_bus import BusWorld
 
 SHAPES = ["one process", "processes"]
 
@@ -83,3 +86,26 @@ async def whole(
     """All services behind one gateway; what tests of this package leave there may be anything."""
     async with all_services.running(template_database, tmp_path_factory.mktemp("whole")) as running:
         yield running
+
+
+@pytest_asyncio.fixture(scope="package", loop_scope="session")
+async def world(template_database: TemplateDatabase, server_directory: Path) -> AsyncIterator[BusWorld]:
+    """A bus with one gateway, for the tests that break nothing."""
+    name = databases.new_name("pamspec_bus")
+    dsn = await databases.create_database(template_database.server_dsn, name, template_database.name)
+    server = EmbeddedNats(server_directory / name)
+    await server.start()
+    made = BusWorld(server, Database(name, dsn, databases.role_dsns(dsn, template_database.passwords)))
+    await made.gateway()
+    yield made
+    await made.close()
+    await server.stop()
+    await databases.drop_database(template_database.server_dsn, name)
+
+
+@pytest_asyncio.fixture(loop_scope="session")
+async def own_world(database: Database, nats_process: EmbeddedNats) -> AsyncIterator[BusWorld]:
+    """A bus and a database of one test, without a gateway yet."""
+    made = BusWorld(nats_process, database)
+    yield made
+    await made.close()

@@ -5,21 +5,14 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-from collections.abc import AsyncIterator
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 
 import nats as nats_py
 import orjson
 import pytest
-import pytest_asyncio
 from nats.errors import Error as NatsError
 from nats.errors import NoRespondersError
 
-from conftest import TemplateDatabase
-from pamspec_cli.servers import databases
-from pamspec_cli.servers.databases import Database
-from pamspec_cli.servers.nats import EmbeddedNats
 from pamspec_common.ids import subject_token
 from services.gateway.tests.behind import refusal_of
 from services.gateway.tests.on_the_bus import PATIENCE_S, Agent, BusWorld, document_of, letters, until
@@ -29,29 +22,6 @@ __all__ = ["provider"]
 
 REFUSED = (NatsError, ConnectionError, TimeoutError)
 OTHER = subject_token("tenant:t", "agent:b")
-
-
-@pytest_asyncio.fixture(scope="module", loop_scope="session")
-async def world(template_database: TemplateDatabase, server_directory: Path) -> AsyncIterator[BusWorld]:
-    """A bus with one gateway, for the tests that break nothing."""
-    name = databases.new_name("pamspec_bus")
-    dsn = await databases.create_database(template_database.server_dsn, name, template_database.name)
-    server = EmbeddedNats(server_directory / name)
-    await server.start()
-    made = BusWorld(server, Database(name, dsn, databases.role_dsns(dsn, template_database.passwords)))
-    await made.gateway()
-    yield made
-    await made.close()
-    await server.stop()
-    await databases.drop_database(template_database.server_dsn, name)
-
-
-@pytest_asyncio.fixture(loop_scope="session")
-async def own_world(database: Database, nats_process: EmbeddedNats) -> AsyncIterator[BusWorld]:
-    """A bus and a database of one test, without a gateway yet."""
-    made = BusWorld(nats_process, database)
-    yield made
-    await made.close()
 
 
 async def test_a_key_opens_its_own_subjects_and_nothing_else(world: BusWorld) -> None:
