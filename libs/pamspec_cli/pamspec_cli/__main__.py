@@ -33,6 +33,7 @@ COMMANDS = (
     "redact",
     "delete",
     "subscribe",
+    "subscriptions",
     "tail",
     "verify",
     "export",

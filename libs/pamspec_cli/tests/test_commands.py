@@ -247,6 +247,23 @@ async def test_a_subscription_is_opened_listed_followed_and_ended(shell: Shell) 
     assert "closed: " in await shell("subscribe", "--list", "--scope", shell.scope)
 
 
+async def test_a_webhook_is_opened_watched_and_given_a_new_secret(shell: Shell) -> None:
+    """The endpoint does not exist, so that nothing is ever sent."""
+    url = "https://hooks.example.invalid/garden"
+    text = await shell("subscribe", "--scope", shell.scope, "--channel", "webhook", "--webhook", url)
+    assert re.search(r"this once: whsec_\S{44}\n", text)
+    id_ = text.split()[0]
+    assert "nothing is parked" in await shell("subscriptions", "parked", id_)
+    await shell("subscriptions", "log", id_)
+    assert re.search(r"this once: whsec_\S{44}\nearlier ones sign until ", await shell("subscriptions", "rotate", id_))
+    assert "goes on after" in await shell("subscriptions", "replay", id_)
+    assert "list_parked" in await shell("subscriptions", "replay", id_, "--skip", "1", code=1)
+    assert "belongs to replay" in await shell("subscriptions", "log", id_, "--skip", "1", code=2)
+    assert json.loads(await shell("subscriptions", "parked", id_, "--json"))["parked"] == []
+    private = ("subscribe", "--scope", shell.scope, "--channel", "webhook", "--webhook", "https://10.0.0.1/")
+    assert "public address" in await shell(*private, code=1)
+
+
 async def test_refusals_are_one_line_and_exit_code_1(shell: Shell) -> None:
     refused = await shell("read", "obj:nothing", "--scope", shell.scope, code=1)
     assert refused.startswith("pamspec: object_not_found: ")

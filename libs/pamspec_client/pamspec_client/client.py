@@ -15,6 +15,7 @@ from pamspec_client.models import (
     BatchOutcome,
     Comparison,
     CursorMoved,
+    DeliveryPage,
     Envelope,
     HistoryPage,
     HoldPage,
@@ -22,6 +23,7 @@ from pamspec_client.models import (
     Imported,
     Operation,
     Outcome,
+    ParkedPage,
     PolicyPage,
     PolicySet,
     PollPage,
@@ -37,6 +39,7 @@ from pamspec_client.models import (
     ScopeDocument,
     ScopePage,
     Sealed,
+    SecretRotated,
     Snapshot,
     SnapshotPage,
     Subscribed,
@@ -358,6 +361,22 @@ class AsyncClient:
     async def reset(self, **request: Unpack[r.ResetRequest]) -> CursorMoved:
         """Put the cursor of a subscription anywhere."""
         return await self._typed(CursorMoved, "reset", request)
+
+    async def list_parked(self, **request: Unpack[r.ListParkedRequest]) -> ParkedPage:
+        """The event at which a webhook stands still, if it does."""
+        return await self._typed(ParkedPage, "list_parked", request)
+
+    async def replay(self, **request: Unpack[r.ReplayRequest]) -> CursorMoved:
+        """Try a failing webhook at once, or pass over its parked event."""
+        return await self._typed(CursorMoved, "replay", request)
+
+    async def list_deliveries(self, **request: Unpack[r.ListDeliveriesRequest]) -> DeliveryPage:
+        """One page of the attempts to deliver a webhook, the newest first."""
+        return await self._typed(DeliveryPage, "list_deliveries", request)
+
+    async def rotate_webhook_secret(self, **request: Unpack[r.RotateWebhookSecretRequest]) -> SecretRotated:
+        """Make a new secret for a webhook; it is shown here and never again."""
+        return await self._typed(SecretRotated, "rotate_webhook_secret", request)
 
     async def list_subscriptions(self, **request: Unpack[r.ListSubscriptionsRequest]) -> SubscriptionPage:
         """One page of subscriptions with their cursors."""

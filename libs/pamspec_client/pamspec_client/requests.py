@@ -527,6 +527,37 @@ class ResetRequest(Common, total=False):
     after_sequence: Required[int]
 
 
+class ListParkedRequest(Common, total=False):
+    """Where a webhook stands still."""
+
+    subscription_id: Required[str]
+    scope_id: str
+
+
+class ReplayRequest(Common, total=False):
+    """Try a failing webhook at once; with `skip`, pass over the parked event of that `sequence`."""
+
+    subscription_id: Required[str]
+    scope_id: str
+    sequence: int
+    skip: bool
+
+
+class ListDeliveriesRequest(PageRequest, total=False):
+    """The attempts to deliver a webhook, the newest first."""
+
+    subscription_id: Required[str]
+    scope_id: str
+
+
+class RotateWebhookSecretRequest(Common, total=False):
+    """A new secret; the earlier ones sign beside it for `overlap_s` seconds, a day by default."""
+
+    subscription_id: Required[str]
+    scope_id: str
+    overlap_s: int
+
+
 class ListSubscriptionsRequest(PageRequest, total=False):
     """The subscriptions of one scope or of all, or one by its id."""
 

@@ -95,6 +95,7 @@ CONSUMER_PARKED = _meter.create_counter("pamspec_consumer_parked", description="
 CONSUMER_LAG = _meter.create_gauge("pamspec_consumer_lag", description="Entries not yet taken in, by partition")
 CHANNELS = _meter.create_up_down_counter("pamspec_subscription_channels", description="Open channels, by kind")
 DELIVERED = _meter.create_counter("pamspec_subscription_events", description="Events delivered, by channel kind")
+WEBHOOK_ATTEMPTS = _meter.create_counter("pamspec_webhook_attempts", description="Webhook deliveries, by outcome")
 SUBSCRIPTION_LAG = _meter.create_gauge("pamspec_subscription_lag", description="Largest distance of a live cursor")
 UNDER_WAY = _meter.create_gauge("pamspec_gateway_under_way", description="Under way in the gateway now, by kind")
 REQUESTS = _meter.create_counter("pamspec_gateway_requests", description="Requests, by operation and status")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from datetime import timedelta
+from functools import partial
 
 from pamspec_common.authorization.rights import Authorizer
 from pamspec_common.calls import Operations
@@ -17,10 +18,21 @@ from pamspec_subscription.channels.channel import Surroundings
 from pamspec_subscription.channels.doors import StreamDoors
 from pamspec_subscription.channels.nats import NatsDeliverer
 from pamspec_subscription.channels.opening import Opener
-from pamspec_subscription.documents import Ack, ListSubscriptions, OnSubscription, Poll, Reset, Subscribe
+from pamspec_subscription.documents import (
+    Ack,
+    ListDeliveries,
+    ListSubscriptions,
+    OnSubscription,
+    Poll,
+    Replay,
+    Reset,
+    RotateSecret,
+    Subscribe,
+)
 from pamspec_subscription.fanout import Fanout
 from pamspec_subscription.handlers.acknowledging import Acknowledging
 from pamspec_subscription.handlers.asked import handler
+from pamspec_subscription.handlers.endpoints import Endpoints
 from pamspec_subscription.handlers.polling import Polling
 from pamspec_subscription.handlers.subscribing import Subscribing
 from pamspec_subscription.lifecycle import Lifecycle
@@ -30,6 +42,8 @@ from pamspec_subscription.registry import Registry
 from pamspec_subscription.rights import Access
 from pamspec_subscription.settings import Settings
 from pamspec_subscription.store import Store
+from pamspec_subscription.webhooks.deliverer import WebhookDeliverer
+from pamspec_subscription.webhooks.posting import Limits, Lookup, Poster
 
 _HEADS_MISSED = 5
 
@@ -37,7 +51,7 @@ _log = logging.getLogger(__name__)
 
 
 class _App:
-    def __init__(self, settings: Settings, write: Peer) -> None:
+    def __init__(self, settings: Settings, write: Peer, lookup: Lookup | None) -> None:
         self._settings = settings
         verifier, signer = TokenVerifier(settings.token_key_bytes()), TokenSigner.of(settings)
         self._denials = Denials("subscription", signer, write.call, settings.denial_window_s)
@@ -51,7 +65,11 @@ class _App:
         )
         opener = Opener(around, self._registry, verifier, access, settings.channel_buffer)
         self._link = BusLink(settings, self._fanout)
-        self._deliverer = NatsDeliverer(self._store, opener, self._link, settings.lease_s, settings.nats_window)
+        self._nats = NatsDeliverer(self._store, opener, self._link, settings.lease_s, settings.nats_window)
+        terms = settings.webhook_terms()
+        limits = Limits(settings.webhook_timeout_s, settings.webhook_connect_s)
+        lane = partial(Poster, terms.targets, limits, settings.webhook_ca_file, lookup)
+        self._webhooks = WebhookDeliverer(self._store, opener, terms, lane, settings.lease_s, self._lifecycle.close)
         self._background = Background()
         self._heads_at = 0.0
         self.service = Service(
@@ -66,8 +84,11 @@ class _App:
 
     def _operations(self, verifier: TokenVerifier, access: Access) -> Operations:
         store, registry, lifecycle = self._store, self._registry, self._lifecycle
-        denials = self._denials
-        opening = Subscribing(store, lifecycle, registry, access, self._settings.keepalive_ms, self._deliverer.look)
+        denials, terms = self._denials, self._settings.webhook_terms()
+        pushed = {"nats": self._nats.leases.look, "webhook": self._webhooks.leases.look}
+        endpoints = Endpoints(store, registry, access, terms.sealing, pushed["webhook"])
+        keepalive_ms = self._settings.keepalive_ms
+        opening = Subscribing(store, lifecycle, registry, access, keepalive_ms, terms.targets, endpoints, pushed)
         cursor = Acknowledging(store, registry, access)
         polling = Polling(store, self._fanout, registry, lifecycle, access)
         return {
@@ -77,6 +98,10 @@ class _App:
             "poll": handler(verifier, denials, Poll, polling.poll),
             "ack": handler(verifier, denials, Ack, cursor.ack),
             "reset": handler(verifier, denials, Reset, cursor.reset),
+            "list_parked": handler(verifier, denials, OnSubscription, endpoints.list_parked),
+            "replay": handler(verifier, denials, Replay, endpoints.replay),
+            "list_deliveries": handler(verifier, denials, ListDeliveries, endpoints.list_deliveries),
+            "rotate_webhook_secret": handler(verifier, denials, RotateSecret, endpoints.rotate),
         }
 
     async def _start(self) -> None:
@@ -87,7 +112,9 @@ class _App:
         background.spawn("upkeep", self._upkeep)
         background.spawn("denials", lambda: self._denials.run(background))
         background.spawn("bus", lambda: self._link.run(background))
-        background.spawn("nats_deliverer", lambda: self._deliverer.run(background))
+        background.spawn("nats_deliverer", lambda: self._nats.leases.run(background))
+        self._webhooks.start()
+        background.spawn("webhook_deliverer", lambda: self._webhooks.leases.run(background))
 
     async def _compare_heads(self) -> None:
         """One query for the followed scopes and one for the channels, every interval."""
@@ -110,6 +137,7 @@ class _App:
                 await self._registry.note_progress()
                 await self._lifecycle.finish_leftovers(timedelta(seconds=every))
                 await self._lifecycle.close_unacknowledged(unacknowledged)
+                await self._store.forget_deliveries(timedelta(seconds=self._settings.webhook_log_s))
                 self._background.recovered("upkeep")
             except PamspecError as error:
                 _log.info("upkeep waits: %s", error, extra={"action": "upkeep_waits"})
@@ -124,7 +152,8 @@ class _App:
         await self._registry.drain(self._settings.drain_s)
 
     async def _stop(self) -> None:
-        await self._deliverer.stop()
+        await self._webhooks.stop()
+        await self._nats.leases.stop()
         await self._background.stop(1.0)
         await self._denials.close(self._settings.drain_s / 4)
         await self._fanout.close()
@@ -143,9 +172,9 @@ class _App:
         ]
 
 
-def build(settings: Settings, write: Peer) -> Service:
-    """The subscription service; nothing runs before its `start`."""
-    return _App(settings, write).service
+def build(settings: Settings, write: Peer, lookup: Lookup | None = None) -> Service:
+    """The subscription service; nothing runs before its `start`. `lookup` takes the place of the system's resolver."""
+    return _App(settings, write, lookup).service
 
 
 def build_remote(settings: Settings) -> Service:

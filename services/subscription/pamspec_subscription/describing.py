@@ -14,7 +14,9 @@ _PATHS = {"poll": "events", "sse": "stream", "websocket": "ws"}
 
 
 def channel_ref(subscription: Subscription) -> str:
-    """Where the channel is reached: a path of the gateway, or a subject of the bus."""
+    """Where the channel is reached: a path of the gateway, a subject of the bus, or the URL of a webhook."""
+    if subscription.webhook_url is not None:
+        return subscription.webhook_url
     if subscription.channel in _PATHS:
         return f"/v1/subscriptions/{subscription.subscription_id}/{_PATHS[subscription.channel]}"
     principal = subject_token(subscription.tenant_id, subscription.principal.actor_id)
@@ -34,9 +36,9 @@ def descriptor(subscription: Subscription) -> dict[str, Any]:
     }
 
 
-def opened_answer(subscription: Subscription) -> dict[str, Any]:
-    """The answer of subscribe; the same for every repetition (S16)."""
-    return {
+def opened_answer(subscription: Subscription, secret: str | None = None) -> dict[str, Any]:
+    """The answer of subscribe; the same for every repetition (S16) but for a webhook's secret, which is shown once."""
+    return _with_webhook(subscription, secret) | {
         "subscription_id": subscription.subscription_id,
         "start_sequence": subscription.start_sequence,
         "ledger_epoch": subscription.ledger_epoch,
@@ -50,7 +52,7 @@ def opened_answer(subscription: Subscription) -> dict[str, Any]:
 
 def entry(subscription: Subscription) -> dict[str, Any]:
     """A subscription in a list, with its cursor."""
-    return {
+    return _with_webhook(subscription) | {
         "subscription": descriptor(subscription),
         "channel": subscription.channel,
         "include_content": subscription.include_content,
@@ -58,3 +60,10 @@ def entry(subscription: Subscription) -> dict[str, Any]:
         "ledger_epoch": subscription.head.ledger_epoch,
         "closed": None if subscription.state == "open" else closed_record(subscription),
     }
+
+
+def _with_webhook(subscription: Subscription, secret: str | None = None) -> dict[str, Any]:
+    if subscription.webhook_url is None:
+        return {}
+    webhook = {"url": subscription.webhook_url}
+    return {"webhook": webhook if secret is None else webhook | {"secret": secret}}

@@ -24,15 +24,18 @@ from pamspec_common.documents import (
     WaitMs,
     is_extension_type,
 )
-from pamspec_common.errors import AccessDenied, InvalidRequest, NotOffered
+from pamspec_common.errors import AccessDenied, InvalidRequest
 from pamspec_common.events import EventType
 from pamspec_common.ids import Id
 from pamspec_common.strict_json import canonical
-from pamspec_subscription.model import ACKNOWLEDGED, Delivery
+from pamspec_subscription.model import ACKNOWLEDGED, BLOCKING, Delivery
 from pamspec_subscription.predicates import compile_predicate
+from pamspec_subscription.webhooks.targets import MAX_URL
 
 MIN_KEEPALIVE_MS = 100
 MAX_KEEPALIVE_MS = 24 * 3600 * 1000
+DAY_S = 24 * 3600
+MAX_OVERLAP_S = 7 * DAY_S
 
 
 class Common(CommonFields, kw_only=True):
@@ -60,6 +63,12 @@ class DeliveryPreferences(msgspec.Struct, forbid_unknown_fields=True):
     backpressure_policy: Literal["close_on_lag", "block", "drop_oldest"] | None = None
 
 
+class Webhook(msgspec.Struct, forbid_unknown_fields=True):
+    """The endpoint of a webhook as sent."""
+
+    url: Annotated[str, msgspec.Meta(max_length=MAX_URL)]
+
+
 class Subscribe(Common, kw_only=True):
     """subscribe."""
 
@@ -70,7 +79,7 @@ class Subscribe(Common, kw_only=True):
     delivery: DeliveryPreferences = msgspec.field(default_factory=DeliveryPreferences)
     channel: Literal["poll", "sse", "websocket", "nats", "webhook"] = "poll"
     include_content: bool = False
-    webhook: dict[str, Any] | None = None
+    webhook: Webhook | None = None
 
 
 class OnSubscription(Common, kw_only=True):
@@ -99,6 +108,25 @@ class Reset(OnSubscription, kw_only=True):
     after_sequence: Position
 
 
+class Replay(OnSubscription, kw_only=True):
+    """replay."""
+
+    skip: bool = False
+    sequence: Sequence | None = None
+
+
+class ListDeliveries(OnSubscription, kw_only=True):
+    """list_deliveries."""
+
+    pagination: Pagination = msgspec.field(default_factory=lambda: Pagination(limit=50))
+
+
+class RotateSecret(OnSubscription, kw_only=True):
+    """rotate_webhook_secret."""
+
+    overlap_s: Annotated[int, msgspec.Meta(ge=0, le=MAX_OVERLAP_S)] = DAY_S
+
+
 class ListSubscriptions(Common, kw_only=True):
     """list_subscriptions."""
 
@@ -125,18 +153,18 @@ def request_hash(document: Mapping[str, Any]) -> bytes:
 
 def check_subscribe(request: Subscribe) -> int | None:
     """The position asked for; InvalidRequest for what no subscription can be."""
-    if request.channel == "webhook" or request.webhook is not None:
-        raise NotOffered(
-            "Webhook delivery is not offered yet; use channel poll, sse, websocket or nats.", field="channel"
-        )
+    if (request.channel == "webhook") != (request.webhook is not None):
+        raise InvalidRequest("webhook {url} belongs to channel webhook: send both or neither.")
     if request.after_sequence is not None and request.start_sequence is not None:
         raise InvalidRequest("after_sequence and start_sequence are two names of one position; send one of them.")
     _check_filter(request.filter)
     policy = request.delivery.backpressure_policy
     if policy == "drop_oldest":
-        raise InvalidRequest("drop_oldest would lose events; use close_on_lag, or block over poll or nats.")
+        raise InvalidRequest("drop_oldest would lose events; use close_on_lag, or block over poll, nats or webhook.")
     if policy == "block" and request.channel not in ACKNOWLEDGED:
-        raise InvalidRequest("block waits for an acknowledgement, which poll and nats have; use close_on_lag here.")
+        raise InvalidRequest(
+            "block waits for an acknowledgement, which poll, nats and webhook have; use close_on_lag here."
+        )
     return request.start_sequence if request.after_sequence is None else request.after_sequence
 
 
@@ -156,7 +184,7 @@ def _check_filter(wanted: Filter) -> None:
 
 def resolve_delivery(sent: DeliveryPreferences, channel: str, keepalive_ms: int) -> Delivery:
     """Delivery preferences with the service's defaults."""
-    policy = sent.backpressure_policy or ("block" if channel == "nats" else "close_on_lag")
+    policy = sent.backpressure_policy or ("block" if channel in BLOCKING else "close_on_lag")
     keepalive = max(MIN_KEEPALIVE_MS, sent.keepalive_interval_ms or keepalive_ms)
     return Delivery(sent.batching_max_events, sent.batching_max_wait_ms, keepalive, policy)
 

@@ -18,11 +18,15 @@ SCAN_ROWS = 10_000
 """Ledger rows that one poll or one step of a catch-up passes at most."""
 PAGE_BYTES = 8 * 1024 * 1024
 """Where a page ends, whatever its number of events."""
+FLUSH_FRAMES = 256
+"""Frames that a channel hands to its client at once at most."""
 MAX_AHEAD = 10_000
 """Single acknowledgements that may wait for a missing one."""
 
+BLOCKING = frozenset({"nats", "webhook"})
+"""Channels that wait by themselves for the one who receives."""
 STREAMED = frozenset({"poll", "sse", "websocket"})
-ACKNOWLEDGED = frozenset({"poll", "nats"})
+ACKNOWLEDGED = frozenset({"poll", "nats", "webhook"})
 """Channels with an acknowledgement, where `block` is offered (S13)."""
 
 
@@ -74,6 +78,7 @@ class Subscription:
     last_delivered: int | None
     channel_epoch: int
     channel_kind: str | None
+    webhook_url: str | None
     head: Head
 
     @property

@@ -10,6 +10,7 @@ import asyncio
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from datetime import timedelta
 
 from pamspec_common.authorization.loading import load_rights
 from pamspec_common.authorization.rights import Stored
@@ -18,11 +19,12 @@ from pamspec_common.postgres import KEYED_PLANS, Connection, Pool, close_pool, c
 from pamspec_subscription.entries import Entry
 from pamspec_subscription.matching import Matcher
 from pamspec_subscription.model import SCAN_ROWS, Head
-from pamspec_subscription.queries import ledger
+from pamspec_subscription.queries import ledger, webhooks
 from pamspec_subscription.rights import Permitted
 from pamspec_subscription.settings import Settings
 
 _KEPT_FOR_OPERATIONS = 2
+_FORGET_AT_ONCE = 10_000
 
 
 @dataclass(frozen=True)
@@ -78,6 +80,11 @@ class Store:
         """The heads of many scopes in one query."""
         async with self.for_channels() as conn:
             return await ledger.heads(conn, scopes)
+
+    async def forget_deliveries(self, age: timedelta) -> None:
+        """Delete what the logs of webhooks hold beyond an age."""
+        async with self.for_channels() as conn:
+            await webhooks.forget(conn, age, _FORGET_AT_ONCE)
 
     async def rights(self, tenant_id: str, scope_key: int, actors: Sequence[str]) -> Stored:
         """What is stored now of some actors' rights in a scope."""

@@ -68,6 +68,10 @@ def run(arguments: argparse.Namespace) -> int:
         return OK
     made = Subscribed.of(reply.body)
     print(f"{made.subscription_id}  {made.channel}  after sequence {made.start_sequence}  {made.channel_ref}")
+    if made.webhook is not None:
+        print(f"the secret of its signatures, shown this once: {made.webhook.secret or '(shown before; rotate it)'}")
+        print(f"how it fares:  pamspec subscriptions log {made.subscription_id}")
+        return OK
     print(f"follow it with  pamspec tail --subscription {made.subscription_id} --channel {made.channel}")
     return OK
 

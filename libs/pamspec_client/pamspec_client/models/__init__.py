@@ -32,11 +32,17 @@ from pamspec_client.models.snapshots import (
 from pamspec_client.models.subscriptions import (
     Closed,
     CursorMoved,
+    DeliveryAttempt,
+    DeliveryPage,
+    ParkedEvent,
+    ParkedPage,
     PollPage,
+    SecretRotated,
     Subscribed,
     SubscriptionEntry,
     SubscriptionPage,
     Unsubscribed,
+    WebhookEndpoint,
 )
 from pamspec_client.models.transfer import Imported, RemappedFrom
 
@@ -46,6 +52,8 @@ __all__ = [
     "Closed",
     "Comparison",
     "CursorMoved",
+    "DeliveryAttempt",
+    "DeliveryPage",
     "Document",
     "Envelope",
     "Event",
@@ -57,6 +65,8 @@ __all__ = [
     "Moved",
     "Operation",
     "Outcome",
+    "ParkedEvent",
+    "ParkedPage",
     "PolicyPage",
     "PolicySet",
     "PolicyVersion",
@@ -75,6 +85,7 @@ __all__ = [
     "ScopeDocument",
     "ScopePage",
     "Sealed",
+    "SecretRotated",
     "ShownOnce",
     "ShownTwice",
     "Snapshot",
@@ -86,4 +97,5 @@ __all__ = [
     "Superseding",
     "Unsubscribed",
     "VersionAt",
+    "WebhookEndpoint",
 ]

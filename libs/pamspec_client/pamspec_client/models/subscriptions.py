@@ -17,6 +17,13 @@ class Closed(msgspec.Struct, kw_only=True):
     last_delivered_sequence: int
 
 
+class WebhookEndpoint(msgspec.Struct, kw_only=True):
+    """Where a subscription is posted to; `secret` in the first answer of subscribe alone."""
+
+    url: str
+    secret: str | None = None
+
+
 class Subscribed(Document, kw_only=True):
     """An opened subscription."""
 
@@ -28,6 +35,7 @@ class Subscribed(Document, kw_only=True):
     include_content: bool
     subscription: dict[str, Any]
     operation_id: str = ""
+    webhook: WebhookEndpoint | None = None
 
 
 class SubscriptionEntry(Document, kw_only=True):
@@ -39,6 +47,7 @@ class SubscriptionEntry(Document, kw_only=True):
     next_after_sequence: int
     ledger_epoch: int
     closed: Closed | None = None
+    webhook: WebhookEndpoint | None = None
 
 
 class SubscriptionPage(Document, kw_only=True):
@@ -67,6 +76,57 @@ class CursorMoved(Document, kw_only=True):
     subscription_id: str
     next_after_sequence: int
     ledger_epoch: int
+    operation_id: str = ""
+
+
+class ParkedEvent(msgspec.Struct, kw_only=True):
+    """The event at which a webhook stands, tried seldom until `next_attempt_at` or a replay."""
+
+    sequence: int
+    event_id: str
+    outcome: str
+    status: int | None
+    attempts: int
+    failing_since: str
+    next_attempt_at: str
+
+
+class ParkedPage(Document, kw_only=True):
+    """Where a webhook stands still; nothing after a parked event is delivered before it."""
+
+    subscription_id: str
+    next_after_sequence: int
+    ledger_epoch: int
+    parked: list[ParkedEvent]
+
+
+class DeliveryAttempt(msgspec.Struct, kw_only=True):
+    """One request to the endpoint of a webhook; `events` is 0 for the end of the subscription."""
+
+    attempt: int
+    at: str
+    outcome: str
+    status: int | None
+    latency_ms: int
+    events: int
+    first_sequence: int
+    last_sequence: int
+
+
+class DeliveryPage(Document, kw_only=True):
+    """Attempts to deliver, the newest first."""
+
+    subscription_id: str
+    deliveries: list[DeliveryAttempt]
+    next_cursor: str | None = None
+
+
+class SecretRotated(Document, kw_only=True):
+    """The new secret of a webhook, shown here alone; earlier ones sign beside it until `earlier_until`."""
+
+    subscription_id: str
+    secret: str
+    earlier_until: str
     operation_id: str = ""
 
 

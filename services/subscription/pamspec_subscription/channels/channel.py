@@ -19,7 +19,7 @@ from pamspec_common.telemetry import CHANNELS, DELIVERED
 from pamspec_subscription.entries import Entry
 from pamspec_subscription.fanout import EPOCHS_FRESH_S, Fanout, FollowedScope, Subscriber
 from pamspec_subscription.frames import Frame, closed_frame, ended_frame, event_frame, progress_frame
-from pamspec_subscription.model import AckWindow, Subscription
+from pamspec_subscription.model import FLUSH_FRAMES, AckWindow, Subscription
 from pamspec_subscription.registry import Seat
 from pamspec_subscription.rights import REVOKED, Right
 from pamspec_subscription.store import Page, Store
@@ -27,7 +27,6 @@ from pamspec_subscription.store import Page, Store
 _log = logging.getLogger(__name__)
 
 _PAGE_ROWS = 256
-_FLUSH_FRAMES = 256
 _HYDRATE = 8
 _LAST_FRAME_S = 2.0
 _STORE_PAUSE_S = 0.2
@@ -40,6 +39,13 @@ class Sink(Protocol):
     kind: str
     silent_ends: frozenset[str]
     """Reasons for which no `ended` frame is sent, because the frames go on without a new connection."""
+
+    bounds_itself: bool
+    """Whether it bounds how long a send takes; else a client that takes nothing for the stall time is gone."""
+
+    @property
+    def at_once(self) -> int:
+        """How many events the next send may bring."""
 
     async def send(self, frames: Sequence[Frame], *, keepalive: bool = False) -> None:
         """Returns when the client's side took them; ClientGone when there is none any more."""
@@ -103,7 +109,7 @@ class Channel:
         try:
             last = await self._until_end()
             if last is not None:
-                async with asyncio.timeout(_LAST_FRAME_S):
+                async with asyncio.timeout(None if self._sink.bounds_itself else _LAST_FRAME_S):
                     await self._sink.send([last])
         except (ClientGone, TimeoutError):
             _log.debug("a channel's client is gone", extra={"action": "channel_gone"})
@@ -213,7 +219,7 @@ class Channel:
 
     def _take(self) -> list[Entry]:
         buffer = self._me.buffer
-        entries = [buffer.popleft() for _ in range(min(len(buffer), _FLUSH_FRAMES, self._delivery.batching_max_events))]
+        entries = [buffer.popleft() for _ in range(min(len(buffer), FLUSH_FRAMES, self._delivery.batching_max_events))]
         return [entry for entry in entries if entry.sequence > self._position]
 
     async def _gather(self) -> None:
@@ -238,7 +244,7 @@ class Channel:
         done = 0
         while done < len(entries) and self._me.going():
             room = await self._room()
-            size = min(_FLUSH_FRAMES, self._delivery.batching_max_events, room)
+            size = min(FLUSH_FRAMES, self._delivery.batching_max_events, room)
             if self._subscription.include_content:
                 size = min(size, _HYDRATE)
             flush = entries[done : done + size]
@@ -252,7 +258,7 @@ class Channel:
     async def _room(self) -> int:
         """How many events may go out; waits while too many are unacknowledged."""
         if self._window is None:
-            return _FLUSH_FRAMES
+            return self._sink.at_once
         look_at = self._now()
         while not (room := self._window.room()) and self._me.going():
             if self._now() >= look_at:
@@ -334,7 +340,7 @@ class Channel:
     async def _send(self, frames: Sequence[Frame], *, keepalive: bool = False) -> bool:
         """Hand frames to the client's side; one that takes nothing for the stall time ends the channel."""
         try:
-            async with asyncio.timeout(self._around.stall_s):
+            async with asyncio.timeout(None if self._sink.bounds_itself else self._around.stall_s):
                 await self._sink.send(frames, keepalive=keepalive)
         except TimeoutError:
             self._me.end("idle")

@@ -69,13 +69,13 @@ class Opener:
                 epoch = subscription.channel_epoch
         return Opened(subscription, principal, self._seat(subscription, permitted, kind, epoch), start)
 
-    async def pushed(self, subscription: Subscription) -> Opened:
-        """The channel of a subscription that this process pushes under its lease, from its cursor on."""
+    async def pushed(self, subscription: Subscription, kind: str, start: int) -> Opened:
+        """The channel of a subscription that this process pushes under its lease, from a position on."""
         permitted = await self._access.viewer(
             subscription.principal, subscription.actor, subscription.scope_key, subscription.head.epochs
         )
-        seat = self._seat(subscription, permitted, "nats", subscription.channel_epoch)
-        return Opened(subscription, subscription.principal, seat, subscription.cursor)
+        seat = self._seat(subscription, permitted, kind, subscription.channel_epoch)
+        return Opened(subscription, subscription.principal, seat, start)
 
     def _seat(self, subscription: Subscription, permitted: Permitted, kind: str, epoch: int) -> Seat:
         matcher = Matcher(subscription.filter, permitted.viewer)

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from pamspec_common.asgi import ClientGone, Send
 from pamspec_common.errors import InvalidRequest
 from pamspec_subscription.frames import Frame
+from pamspec_subscription.model import FLUSH_FRAMES
 
 _ID = re.compile(r"(\d{1,10})-(\d{1,19})\Z")
 _NAMES = {b'{"ledger': b"progress", b'{"ended"': b"ended", b'{"closed': b"closed"}
@@ -36,6 +37,8 @@ class SseSink:
 
     kind = "sse"
     silent_ends: frozenset[str] = frozenset()
+    at_once = FLUSH_FRAMES
+    bounds_itself = False
 
     def __init__(self, send: Send, ledger_epoch: int) -> None:
         self._send, self._epoch = send, ledger_epoch

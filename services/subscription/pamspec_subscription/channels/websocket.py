@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from pamspec_common.asgi import ClientGone, Send
 from pamspec_subscription.frames import Frame
+from pamspec_subscription.model import FLUSH_FRAMES
 
 CLOSE_CODES = {"shutdown": 1012, "replaced": 4409, "too_slow": 1013, "idle": 1013, "outdated": 4410}
 """By the reason of the `ended` frame; a closed subscription ends with 1000."""
@@ -16,6 +17,8 @@ class WebSocketSink:
 
     kind = "websocket"
     silent_ends: frozenset[str] = frozenset()
+    at_once = FLUSH_FRAMES
+    bounds_itself = False
 
     def __init__(self, send: Send) -> None:
         self._send = send

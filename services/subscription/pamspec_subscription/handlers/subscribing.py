@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from typing import Any
 
@@ -23,6 +23,7 @@ from pamspec_subscription.documents import (
     resolve_delivery,
 )
 from pamspec_subscription.handlers.asked import Asked, check_scope
+from pamspec_subscription.handlers.endpoints import Endpoints
 from pamspec_subscription.lifecycle import Lifecycle, closed_record
 from pamspec_subscription.model import Subscription, check_position
 from pamspec_subscription.queries import ledger, subscriptions
@@ -31,6 +32,7 @@ from pamspec_subscription.registry import Registry
 from pamspec_subscription.rights import Access
 from pamspec_subscription.store import Store
 from pamspec_subscription.visibility import administers, managed
+from pamspec_subscription.webhooks.targets import Targets
 
 
 class Subscribing:
@@ -43,14 +45,19 @@ class Subscribing:
         registry: Registry,
         access: Access,
         keepalive_ms: int,
-        pushed: Callable[[], None],
+        targets: Targets,
+        endpoints: Endpoints,
+        pushed: Mapping[str, Callable[[], None]],
     ) -> None:
         self._store, self._lifecycle, self._registry = store, lifecycle, registry
         self._access, self._keepalive_ms, self._pushed = access, keepalive_ms, pushed
+        self._targets, self._endpoints = targets, endpoints
 
     async def subscribe(self, asked: Asked[Subscribe]) -> Answer:
         """Open a durable subscription (PAMSPEC P125-P132, S5, S13); the same key answers the first outcome (S16)."""
         after = check_subscribe(asked.request)
+        if asked.request.webhook is not None:
+            self._targets.check(asked.request.webhook.url)
         actor, _ = acting_actor(asked.principal, asked.document.get("actor"))
         hashed = request_hash(asked.document)
         async with self._store.session() as conn:
@@ -59,12 +66,19 @@ class Subscribing:
             raise DuplicateOperation
         if found.state == "opening":
             found = await self._lifecycle.finish_opening(found)
-        if found.channel == "nats":
-            self._pushed()
+        secret = None
+        if found.channel == "webhook" and found.state == "open":
+            secret = await self._endpoints.first_secret(found)
+        self._look(found)
         headers = {HEADER_LEDGER_EPOCH: str(found.ledger_epoch)}
         if replayed:
             headers[HEADER_REPLAYED] = "true"
-        return Answer(201, dumps(opened_answer(found)), headers)
+        return Answer(201, dumps(opened_answer(found, secret)), headers)
+
+    def _look(self, subscription: Subscription) -> None:
+        """Tell whoever pushes its channel here that there is something to do."""
+        if (look := self._pushed.get(subscription.channel)) is not None:
+            look()
 
     async def _row(
         self, conn: Connection, asked: Asked[Subscribe], after: int | None, actor: dict[str, Any], hashed: bytes
@@ -98,6 +112,7 @@ class Subscribing:
             request_hash=hashed,
             ledger_epoch=head.ledger_epoch,
             after_sequence=after,
+            webhook_url=None if request.webhook is None else request.webhook.url,
         )
         inserted = await subscriptions.insert(conn, new)
         found = await subscriptions.find_request(*sought)
@@ -113,6 +128,8 @@ class Subscribing:
         if subscription.state != "closed":
             position = self._registry.position(subscription.key)
             subscription = await self._lifecycle.close(subscription, "unsubscribed", position)
+            if subscription.channel == "webhook":
+                self._look(subscription)
         document = {
             "subscription_id": subscription.subscription_id,
             "closed": closed_record(subscription),

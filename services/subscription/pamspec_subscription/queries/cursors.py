@@ -25,9 +25,15 @@ UPDATE subscription.subscription SET cursor_sequence = $3, acked_ahead = $4,
 WHERE tenant_id = $1 AND subscription_id = $2
 """
 RESET_SQL = """
-UPDATE subscription.subscription SET cursor_sequence = $3, delivered_sequence = $3, channel_sequence = $3,
-  acked_ahead = '{}', progressed_at = clock_timestamp(), channel_epoch = channel_epoch + 1, channel_kind = NULL
-WHERE tenant_id = $1 AND subscription_id = $2 AND state = 'open' RETURNING channel_epoch
+WITH reset AS (
+  UPDATE subscription.subscription SET cursor_sequence = $3, delivered_sequence = $3, channel_sequence = $3,
+    acked_ahead = '{}', progressed_at = clock_timestamp(), channel_epoch = channel_epoch + 1, channel_kind = NULL
+  WHERE tenant_id = $1 AND subscription_id = $2 AND state = 'open' RETURNING tenant_id, subscription_id, channel_epoch
+), endpoint AS (
+  UPDATE subscription.webhook w SET next_attempt_at = clock_timestamp(), failures = 0, failing_since = NULL,
+    parked = false, outcome = NULL, status = NULL, stands_at = NULL, stands_at_event = NULL, resets = resets + 1
+  FROM reset WHERE w.tenant_id = reset.tenant_id AND w.subscription_id = reset.subscription_id)
+SELECT channel_epoch FROM reset
 """
 TAKE_SQL = """
 UPDATE subscription.subscription SET channel_epoch = channel_epoch + 1, channel_kind = $3,

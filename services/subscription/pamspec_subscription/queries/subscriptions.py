@@ -19,11 +19,12 @@ _COLUMNS = """
   s.tenant_id, s.subscription_id, s.scope_key, s.scope_id, s.principal, s.actor, s.state, s.channel, s.filter,
   s.delivery, s.include_content, s.evaluation_run_id, s.operation_id, s.request_hash, s.ledger_epoch, s.after_sequence,
   s.start_sequence, s.cursor_sequence, s.delivered_sequence, s.acked_ahead, s.closed_reason,
-  s.last_delivered_sequence, s.channel_epoch, s.channel_kind,
+  s.last_delivered_sequence, s.channel_epoch, s.channel_kind, w.url AS webhook_url,
   h.last_seq, h.ledger_epoch AS head_epoch, h.epoch_authz, t.epoch_authz AS tenant_authz
 FROM subscription.subscription s
 JOIN core.scope_head h ON h.scope_key = s.scope_key
 JOIN core.tenant t ON t.tenant_id = s.tenant_id
+LEFT JOIN subscription.webhook w ON w.tenant_id = s.tenant_id AND w.subscription_id = s.subscription_id
 """
 
 LOAD_SQL = f"SELECT {_COLUMNS} WHERE s.tenant_id = $1 AND s.subscription_id = $2"
@@ -76,6 +77,7 @@ def _subscription(row: Row) -> Subscription:
         last_delivered=row["last_delivered_sequence"],
         channel_epoch=row["channel_epoch"],
         channel_kind=row["channel_kind"],
+        webhook_url=row["webhook_url"],
         head=Head(row["last_seq"], row["head_epoch"], (row["epoch_authz"], row["tenant_authz"])),
     )
 
@@ -119,11 +121,16 @@ async def unacknowledged(conn: Connection, age: timedelta) -> list[Subscription]
 
 
 INSERT_SQL = """
-INSERT INTO subscription.subscription (
-  tenant_id, subscription_id, scope_key, scope_id, principal, principal_id, actor, state, channel, filter, delivery,
-  include_content, evaluation_run_id, operation_id, idempotency_key, request_hash, ledger_epoch, after_sequence)
-VALUES ($1, $2, $3, $4, $5, $6, $7, 'opening', $8, $9, $10, $11, $12, $13, $14, $15, $16, $17)
-ON CONFLICT DO NOTHING
+WITH opening AS (
+  INSERT INTO subscription.subscription (
+    tenant_id, subscription_id, scope_key, scope_id, principal, principal_id, actor, state, channel, filter, delivery,
+    include_content, evaluation_run_id, operation_id, idempotency_key, request_hash, ledger_epoch, after_sequence)
+  VALUES ($1, $2, $3, $4, $5, $6, $7, 'opening', $8, $9, $10, $11, $12, $13, $14, $15, $16, $17)
+  ON CONFLICT DO NOTHING RETURNING tenant_id, subscription_id, scope_key
+), endpoint AS (
+  INSERT INTO subscription.webhook (tenant_id, subscription_id, scope_key, url)
+  SELECT tenant_id, subscription_id, scope_key, $18 FROM opening WHERE $18::text IS NOT NULL)
+SELECT count(*) FROM opening
 """
 OPENED_SQL = """
 UPDATE subscription.subscription SET state = 'open', changed_at = clock_timestamp(), opened_sequence = $3,
@@ -136,13 +143,16 @@ REFUSED_SQL = (
     "DELETE FROM subscription.subscription WHERE tenant_id = $1 AND subscription_id = $2 AND state = 'opening'"
 )
 CLOSING_SQL = """
-UPDATE subscription.subscription SET state = 'closing', closed_reason = $3, changed_at = clock_timestamp(),
-  last_delivered_sequence = greatest(cursor_sequence, delivered_sequence, channel_sequence, $4)
-WHERE tenant_id = $1 AND subscription_id = $2 AND state = 'open'
+WITH closing AS (
+  UPDATE subscription.subscription SET state = 'closing', closed_reason = $3, changed_at = clock_timestamp(),
+    last_delivered_sequence = greatest(cursor_sequence, delivered_sequence, channel_sequence, $4)
+  WHERE tenant_id = $1 AND subscription_id = $2 AND state = 'open' RETURNING tenant_id, subscription_id)
+UPDATE subscription.webhook w SET next_attempt_at = clock_timestamp(), failures = 0, parked = false
+FROM closing WHERE w.tenant_id = closing.tenant_id AND w.subscription_id = closing.subscription_id
 """
 CLOSED_SQL = """
 UPDATE subscription.subscription SET state = 'closed', changed_at = clock_timestamp(), closed_sequence = $3,
-  lease_owner = NULL, channel_kind = NULL
+  lease_owner = CASE WHEN channel = 'webhook' THEN lease_owner END, channel_kind = NULL
 WHERE tenant_id = $1 AND subscription_id = $2 AND state = 'closing'
 """
 
@@ -167,11 +177,12 @@ class NewSubscription:
     request_hash: bytes
     ledger_epoch: int
     after_sequence: int | None
+    webhook_url: str | None = None
 
 
 async def insert(conn: Connection, new: NewSubscription) -> bool:
     """Insert a row in state opening; False when one with its key or operation_id exists."""
-    result = await conn.execute(
+    inserted: int = await conn.fetchval(
         INSERT_SQL,
         new.tenant_id,
         new.subscription_id,
@@ -190,8 +201,9 @@ async def insert(conn: Connection, new: NewSubscription) -> bool:
         new.request_hash,
         new.ledger_epoch,
         new.after_sequence,
+        new.webhook_url,
     )
-    return result == "INSERT 0 1"
+    return inserted == 1
 
 
 async def opened(conn: Connection, tenant_id: str, subscription_id: str, sequence: int) -> None:

@@ -1,0 +1,1 @@
+"""Webhooks: subscriptions that are posted to an endpoint of their owner."""
