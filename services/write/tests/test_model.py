@@ -63,7 +63,7 @@ class Core:
     async def _rights(self, principal: Principal, actor: Actor, scope: ScopeRef | None) -> Rights:
         return rights_with(principal.roles)
 
-    async def _grant(self, principal: Principal, delegation_id: str) -> None:
+    async def _grant(self, principal: Principal, delegation_id: str, actor_id: str) -> None:
         return None
 
     async def command(self, operation: str, document: Document) -> Command | BatchCommand:

@@ -336,7 +336,7 @@ async def _rights(principal: Principal, actor: Actor, scope: ScopeRef | None) ->
     return rights_with(frozenset({"admin"}))
 
 
-async def _grant(principal: Principal, delegation_id: str) -> tuple[GrantRef, Chain]:
+async def _grant(principal: Principal, delegation_id: str, actor_id: str) -> tuple[GrantRef, Chain]:
     scope = await _resolve(principal, "scope:1")
     party = Party(principal.actor_id, principal.actor_kind)
     terms = Terms(frozenset(["read"]), datetime.min, datetime.max)

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pamspec_cli.bench import (
     catchup,
     create_inprocess,
+    delegation,
     delivery,
     http,
     idle,
@@ -58,6 +59,7 @@ GROUPS = (
     Group(("create.hot_scope",), _one(create_inprocess.hot_scope)),
     Group(("create.1000_scopes",), _one(create_inprocess.thousand_scopes)),
     Group(("ops.transition", "ops.relate", "ops.promote"), operations.operations),
+    Group(("delegation.exercise", "delegation.check"), delegation.hot_grant),
     Group(("http.create", "http.read", "http.batch_items"), http.one_process),
     Group(("http.create_processes",), _one(http.create_processes)),
     Group(("relay.drain",), _one(relay.drain)),

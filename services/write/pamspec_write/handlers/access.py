@@ -17,7 +17,7 @@ from pamspec_write.model.facts import ScopeRef, ScopeState
 from pamspec_write.model.grants import GrantRef
 from pamspec_write.model.permission import check_operation
 
-FindGrant = Callable[[Principal, str], Awaitable[tuple[GrantRef, Chain] | None]]
+FindGrant = Callable[[Principal, str, str], Awaitable[tuple[GrantRef, Chain] | None]]
 Resolve = Callable[[Principal, str], Awaitable[ScopeRef]]
 RightsOf = Callable[[Principal, Actor, ScopeRef | None], Awaitable[Rights]]
 
@@ -32,7 +32,7 @@ class Access(NamedTuple):
     rights_now: RightsOf
     """The same, loaded again: what is asked before a refusal."""
     grant: FindGrant
-    """A grant of the principal's tenant by its id; None where there is none."""
+    """A grant of the principal's tenant by its id, for an actor who asks; None where there is none."""
 
     async def permitted(self, operation: str, principal: Principal, actor: Actor, scope: ScopeRef | None) -> Rights:
         """The rights by which the actor may do this here; AccessDenied, or ScopeNotFound, when it may not.

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from pamspec_common.authorization.loading import load_rights
 from pamspec_common.authorization.rights import Asker, Authorizer, Epochs, Stored
-from pamspec_common.delegation.grants import Chain, authority, remaining_uses
+from pamspec_common.delegation.grants import Chain, authority, is_party, remaining_uses
 from pamspec_common.delegation.loading import load_chain, load_chains
 from pamspec_common.postgres import Connection, Pool, connection
 from pamspec_common.principal import Principal
@@ -19,14 +19,34 @@ from pamspec_write.queries.delegations import credential_roles, fill_tallies
 from pamspec_write.settings import Settings
 
 
+_KNOWN = 50_000
+
+
 class Grants:
-    """Looks grants up by name, in the tenant of the principal."""
+    """Looks grants up by name, in the tenant of the principal.
+
+    What a party asked for once is kept, since parties and terms never change. For everybody else every look-up goes the
+    same way, whether there is such a grant or not.
+    """
 
     def __init__(self, pool: Pool, settings: Settings, resolve: Resolve) -> None:
         self._pool, self._settings, self._resolve = pool, settings, resolve
+        self._known: dict[tuple[str, str, str], tuple[GrantRef, Chain]] = {}
 
-    async def find(self, principal: Principal, delegation_id: str) -> tuple[GrantRef, Chain] | None:
-        """A grant of the tenant with those above it, as they stand now; None when there is no such grant."""
+    async def find(self, principal: Principal, delegation_id: str, actor_id: str) -> tuple[GrantRef, Chain] | None:
+        """A grant of the tenant, asked for by that actor, and those above it; None when there is no such grant.
+
+        Whether they are in force, and how often they were used, is not to be told from it.
+        """
+        key = (principal.tenant_id, delegation_id, actor_id)
+        found = self._known.get(key) or await self._look(principal, delegation_id)
+        if found is not None and is_party(found[1], actor_id):
+            if len(self._known) >= _KNOWN:
+                self._known.clear()
+            self._known[key] = found
+        return found
+
+    async def _look(self, principal: Principal, delegation_id: str) -> tuple[GrantRef, Chain] | None:
         async with connection(self._pool, self._settings.pool_wait_ms) as conn:
             chain = await load_chain(conn, principal.tenant_id, delegation_id)
         if chain is None:

@@ -75,7 +75,7 @@ async def acting_grant(
         raise InvalidRequest(
             "delegation_id and actor.delegation_id differ; send one of them.", details={"field": "delegation_id"}
         )
-    found = await access.grant(principal, delegation_id)
+    found = await access.grant(principal, delegation_id, actor.actor_id)
     if found is not None and is_party(found[1], actor.actor_id):
         return found
     alone = structs.replace(actor, delegation_id=None)

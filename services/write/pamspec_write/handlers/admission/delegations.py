@@ -53,7 +53,7 @@ async def admit_of_grant(
 ) -> Command:
     """A command about a grant; ObjectNotFound where it is missing or none of the caller's business."""
     authorize(principal, operation, principal.tenant_id)
-    found = await access.grant(principal, request.delegation_id)
+    found = await access.grant(principal, request.delegation_id, principal.actor_id)
     if isinstance(request, RevokeDelegation):
         return await _revocation(request, document, principal, access, found)
     assert isinstance(request, CheckDelegation | ExerciseDelegation)
