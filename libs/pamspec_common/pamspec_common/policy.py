@@ -21,16 +21,22 @@ def authorize(principal: Principal, action: str, tenant_id: str) -> None:
         raise AccessDenied(f"{action} is for the services themselves.")
 
 
+_CLAIMS = frozenset({"on_behalf_of_actor_id", "delegation_id"})
+
+
 def acting_actor(principal: Principal, asserted: Mapping[str, Any] | None) -> tuple[Mapping[str, Any], str | None]:
     """The actor of an operation and, when it was asserted for somebody else, the principal's own id (S9).
 
-    Raises AccessDenied when a body names another actor without the right assert_actor.
+    Raises AccessDenied when a body names another actor, or says for whom or under which grant its own one acts, without
+    the right assert_actor: both are recorded as provenance, so they are not anybody's to claim.
     """
     own = {"actor_id": principal.actor_id, "actor_kind": principal.actor_kind}
     if asserted is None:
         return own, None
-    if asserted.get("actor_id") == principal.actor_id and asserted.get("actor_kind") == principal.actor_kind:
-        return asserted, None
+    itself = asserted.get("actor_id") == principal.actor_id and asserted.get("actor_kind") == principal.actor_kind
     if not (principal.has(RIGHT_ASSERT_ACTOR) or principal.has(RIGHT_SERVICE)):
-        raise AccessDenied("The body names another actor than the key belongs to; leave `actor` out.")
-    return asserted, principal.actor_id
+        if not itself:
+            raise AccessDenied("The body names another actor than the key belongs to; leave `actor` out.")
+        for claim in _CLAIMS & asserted.keys():
+            raise AccessDenied(f"This key may not say whose authority it uses; leave actor.{claim} out.")
+    return asserted, None if itself else principal.actor_id

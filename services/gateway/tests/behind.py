@@ -112,16 +112,23 @@ class Door:
 
 
 async def insert_key(
-    dsn: str, key: str, *, tenant: str = "tenant:t", actor: str = "agent:a", key_id: str = "key:1"
+    dsn: str,
+    key: str,
+    *,
+    tenant: str = "tenant:t",
+    actor: str = "agent:a",
+    key_id: str = "key:1",
+    rights: tuple[str, ...] = ("assert_actor",),
+    roles: tuple[str, ...] = ("admin",),
 ) -> None:
-    """A key in the database, of one actor with the right assert_actor."""
+    """A key in the database, of one actor: an administrator who may assert others, where nothing else is said."""
     conn = await asyncpg.connect(dsn)
     try:
         await conn.execute("INSERT INTO core.tenant (tenant_id) VALUES ($1) ON CONFLICT DO NOTHING", tenant)
         await conn.execute(
             "INSERT INTO core.api_key (key_id, tenant_id, key_hash, actor_id, actor_kind, rights, roles) "
-            "VALUES ($1, $2, $3, $4, 'agent', '{assert_actor}', '{admin}')",
-            key_id, tenant, key_hash(PEPPER.encode(), key), actor,
+            "VALUES ($1, $2, $3, $4, 'agent', $5, $6)",
+            key_id, tenant, key_hash(PEPPER.encode(), key), actor, list(rights), list(roles),
         )  # fmt: skip
     finally:
         await conn.close()

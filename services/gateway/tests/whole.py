@@ -32,6 +32,7 @@ class Whole(NamedTuple):
     key: str
     nats_url: str
     session: aiohttp.ClientSession
+    database: Database
 
     async def post(self, operation: str, body: bytes | object) -> tuple[int, bytes]:
         """Status and body of an operation."""
@@ -56,7 +57,7 @@ async def running(template: TemplateDatabase, directory: Path) -> AsyncIterator[
     deployment = Deployment(addresses, {"k1": "a key between services"}, PEPPER, ports)
     headers = {"Authorization": f"Bearer {key}", "Content-Type": "application/json"}
     async with composition.running(deployment) as url, aiohttp.ClientSession(headers=headers) as session:
-        whole = Whole(url, key, nats.url, session)
+        whole = Whole(url, key, nats.url, session, database)
         status, answer = await whole.post("create_scope", {"scope_id": SCOPE})
         assert status == 200, answer
         yield whole
