@@ -15,6 +15,7 @@ from services.gateway.tests.whole import SCOPE, Whole
 
 GARDEN, VAULT = SCOPE, "workspace:vault"
 SECRET = "the-safe-opens-with-4711"
+TELLS = {"access_denied", "subscription_opened", "subscription_closed"}
 Document = dict[str, Any]
 _numbers = itertools.count(1)
 
@@ -84,6 +85,20 @@ class Caller:
         answer = await self.ask("verify_ledger", {"scope_id": scope_id})
         assert answer.status == 200, answer
         return int(answer.headers["pamspec-as-of-sequence"])
+
+    async def changes(self, scope_id: str, after: int) -> list[str]:
+        """The types of the entries of a scope's ledger after a position, but for those that only tell of somebody.
+
+        A refusal is told of within a minute, in the scope that was named.
+        """
+        found: list[str] = []
+        page: Document = {"scope_id": scope_id, "after_sequence": after, "pagination": {"limit": 1000}}
+        while True:
+            answer = await self.do("inspect_history", page)
+            found += [event["event_type"] for event in answer["events"]]
+            if answer["next_cursor"] is None:
+                return [one for one in found if one not in TELLS]
+            page["pagination"] = {"limit": 1000, "cursor": answer["next_cursor"]}
 
 
 @dataclass(frozen=True)
