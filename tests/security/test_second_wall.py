@@ -47,6 +47,7 @@ SEES_ALL = {
     ("pamspec_delegation", "core.ledger"): "takes in the entries of all scopes; the events hold no content",
     ("pamspec_delegation", "core.scope"): "which scopes are its own",
     ("pamspec_delegation", "core.scope_head"): "epochs and heads",
+    ("pamspec_subscription", "core.scope_deletion"): "closes what follows a deleted scope; sees their keys alone",
 }
 """Who reads a guarded table over all scopes, each with the reason. Nobody does with content."""
 

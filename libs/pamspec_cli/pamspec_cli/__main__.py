@@ -15,6 +15,7 @@ COMMANDS = (
     "status",
     "demo",
     "keys",
+    "tenants",
     "scopes",
     "roles",
     "audit",

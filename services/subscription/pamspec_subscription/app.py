@@ -136,17 +136,21 @@ class _App:
             try:
                 await self._registry.note_progress()
                 await self._lifecycle.finish_leftovers(timedelta(seconds=every))
+                await self._lifecycle.close_deleted()
                 await self._lifecycle.close_unacknowledged(unacknowledged)
                 await self._store.forget_deliveries(timedelta(seconds=self._settings.webhook_log_s))
                 self._background.recovered("upkeep")
             except PamspecError as error:
                 _log.info("upkeep waits: %s", error, extra={"action": "upkeep_waits"})
 
-    async def _revoke(self, subscription: Subscription, position: int) -> None:
+    async def _revoke(self, subscription: Subscription, position: int) -> str:
+        """Close what may receive nothing any more; the reason, as its terminal record has it."""
         try:
-            await self._lifecycle.close(subscription, "authorization_revoked", position)
+            closed = await self._lifecycle.close(subscription, "authorization_revoked", position)
         except PamspecError as error:
             _log.warning("a revoked subscription is closed later: %s", error, extra={"action": "close_waits"})
+            return "authorization_revoked"
+        return closed.closed_reason or "authorization_revoked"
 
     async def _drain(self) -> None:
         await self._registry.drain(self._settings.drain_s)

@@ -82,6 +82,13 @@ class Lifecycle:
             except PamspecError as error:
                 _log.warning("a subscription stays %s: %s", left.state, error, extra={"action": "leftover_waits"})
 
+    async def close_deleted(self) -> None:
+        """Close what follows scopes that were deleted, whether or not anybody asks for it."""
+        async with self._store.for_channels() as conn:
+            found = await subscriptions.of_deleted_scopes(conn)
+        for one in found:
+            await self.close(one, "scope_deleted")
+
     async def close_unacknowledged(self, age: timedelta) -> list[Subscription]:
         """Close what has an undelivered or unacknowledged event older than `age` and made no progress meanwhile."""
         async with self._store.for_channels() as conn:

@@ -211,3 +211,37 @@ async def test_a_waiting_poll_is_told_when_its_right_is_gone(world: World) -> No
     await world.unbind(scope)
     page = await asyncio.wait_for(poll, 5)
     assert (page["events"], page["closed"]["reason"]) == ([], "authorization_revoked")
+
+
+async def test_a_deleted_scope_closes_what_follows_it(world: World) -> None:
+    """Polled, streamed or left alone: closed with that reason and its record, and the owner learns of it."""
+    service = await world.service(upkeep_interval_s=0.2)
+    scope, other = await world.scope(), await world.scope()
+    polled, alone, kept = [await subscribed(service, one, after_sequence=0) for one in (scope, scope, other)]
+    streamed = await subscribed(service, scope, after_sequence=0, channel="sse")
+    await world.create(scope, 2)
+    async with world.served(service) as url, sse(url, streamed) as stream:
+        await stream.event()
+        await world.written("delete_scope", {"scope_id": scope, "policy_basis": "test"}, ADMIN)
+        frame = await stream.frame()
+        while "closed" not in frame:
+            frame = await stream.frame()
+        assert frame["closed"]["reason"] == "scope_deleted"
+        page = await ok(service, "poll", {"subscription_id": polled, "after_sequence": 0})
+        assert (page["events"], page["closed"]["reason"]) == ([], "scope_deleted")
+
+        async def all_closed() -> bool:
+            entries = [
+                one["payload"] for one in await world.events(scope) if one["event_type"] == "subscription_closed"
+            ]
+            return {one["subscription_id"]: one["reason"] for one in entries} == dict.fromkeys(
+                (polled, alone, streamed), "scope_deleted"
+            )
+
+        async with asyncio.timeout(30):
+            while not await all_closed():
+                await asyncio.sleep(0.05)
+        page = await ok(service, "poll", {"subscription_id": kept, "after_sequence": 0})
+        assert page["closed"] is None
+        error = await refused(service, "subscribe", {"scope_id": scope, "channel": "poll", "filter": {}})
+        assert error["code"] == "scope_not_found"

@@ -19,6 +19,7 @@ from pamspec_common.principal import TokenSigner, TokenVerifier
 from pamspec_common.service import Background, Part, Service
 from pamspec_write.handlers.access import access_of
 from pamspec_write.handlers.administration import Administration
+from pamspec_write.handlers.deleting import DeletionJob
 from pamspec_write.handlers.denials import DenialRecords
 from pamspec_write.handlers.grants import Grants
 from pamspec_write.handlers.holds import HoldJob
@@ -78,6 +79,8 @@ class _App:
         self.background.spawn("denials", lambda: self._denials.run(self.background))
         holds = HoldJob(pool, settings, lanes)
         self.background.spawn("holds", lambda: holds.run(self.background))
+        deletions = DeletionJob(pool, settings)
+        self.background.spawn("deletions", lambda: deletions.run(self.background))
 
     def _handler(self, operation: str) -> Handler:
         async def handle(call: Call) -> Answer:

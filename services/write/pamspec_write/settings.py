@@ -30,6 +30,12 @@ class Settings(CommonSettings):
     """Objects that the job of legal holds moves at once."""
     hold_objects_per_s: float = Field(default=500.0, gt=0)
     """Objects per second, at most, that the job of legal holds moves in one process."""
+    deletion_poll_ms: int = Field(default=1000, ge=10)
+    """How often to look for deleted scopes that are still to be erased."""
+    deletion_versions: int = Field(default=1000, ge=1, le=10_000)
+    """Versions that the erasure of a scope erases in one transaction."""
+    deletion_pause_ms: float = Field(default=20.0, ge=0)
+    """How long the erasure of a scope lets others work between two transactions."""
     commit_attempts: int = Field(default=8, ge=1)
     """How often a group commit is tried while the store restarts."""
     imports_at_once: int = Field(default=2, ge=1)

@@ -1,4 +1,4 @@
-"""`pamspec scopes`: make a scope, show those that the key can see, and show or replace a scope's policy."""
+"""`pamspec scopes`: make and delete a scope, show those that the key can see, and show or replace a scope's policy."""
 
 import argparse
 import json
@@ -8,17 +8,19 @@ from pamspec_cli.files import json_document
 from pamspec_client import Client
 from pamspec_client.models import PolicyPage, PolicySet, ScopeAnswer, ScopeDocument, ScopePage
 
-SUMMARY = "show scopes; --create makes one, --scope shows or sets the policy of one"
+SUMMARY = "show scopes; --create makes one, --delete ends one, --scope shows or sets the policy of one"
 
 
 def add(parser: argparse.ArgumentParser) -> None:
     """Declares the arguments."""
     which = parser.add_mutually_exclusive_group()
     which.add_argument("--create", metavar="ID", help="make this scope, for example workspace:research")
+    which.add_argument("--delete", metavar="ID", help="delete this scope for good, with --basis; asked again: how far")
     which.add_argument("--scope", metavar="ID", help="show this scope's policy, or set it with --policy")
     parser.add_argument("--kind", metavar="KIND", help="what it is (default: its id up to the colon)")
     parser.add_argument("--policy", metavar="FILE", help="a file with the policy as JSON; - is stdin")
-    parser.add_argument("--basis", metavar="TEXT", help="with --scope and --policy: why the policy changes")
+    parser.add_argument("--basis", metavar="TEXT", help="with --policy and --delete: why")
+    parser.add_argument("--dry-run", action="store_true", help="with --delete: only count what would go")
     parser.add_argument(
         "--expected", metavar="N", type=int, help="the policy_version that the new one follows (else looked up)"
     )
@@ -34,6 +36,8 @@ def run(arguments: argparse.Namespace) -> int:
     with service(arguments).client() as client:
         if arguments.create:
             return _create(client, arguments)
+        if arguments.delete:
+            return _delete(client, arguments)
         if not arguments.scope:
             return _list(client, as_json=arguments.json)
         if arguments.policy:
@@ -46,6 +50,18 @@ def _create(client: Client, arguments: argparse.Namespace) -> int:
     policy = json_document(arguments.policy) if arguments.policy else None
     reply = client.call("create_scope", {"scope_id": arguments.create, "scope_kind": kind, "policy": policy})
     print(reply.body.decode() if arguments.json else _line(ScopeDocument.of(ScopeAnswer.of(reply.body).scope_raw)))
+    return OK
+
+
+def _delete(client: Client, arguments: argparse.Namespace) -> int:
+    if not arguments.basis and not arguments.dry_run:
+        raise Misused("a scope is deleted for a reason: give --basis TEXT, or --dry-run to count what would go")
+    request = {"scope_id": arguments.delete, "policy_basis": arguments.basis or "counting"}
+    reply = client.call("delete_scope", request | ({"dry_run": True} if arguments.dry_run else {}))
+    answer = json.loads(reply.body)
+    told = {**answer.get("counts", {}), "erased versions": answer.get("erased_versions")}
+    counts = ", ".join(f"{name.replace('_', ' ')} {number}" for name, number in told.items() if number is not None)
+    print(reply.body.decode() if arguments.json else f"{arguments.delete}  {answer['state']}  ({counts})")
     return OK
 
 

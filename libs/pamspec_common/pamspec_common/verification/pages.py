@@ -11,7 +11,8 @@ from pamspec_common.postgres import Connection
 from pamspec_common.verification.rows import ErasedVersion, Row, Stray, Tally, Trust
 
 HEAD_SQL = """
-SELECT s.scope_id, s.ledger_id, h.ledger_epoch, h.last_seq, h.last_hash
+SELECT s.scope_id, s.ledger_id, h.ledger_epoch, h.last_seq, h.last_hash,
+  EXISTS (SELECT FROM core.scope_deletion d WHERE d.scope_key = $1)
 FROM core.scope s JOIN core.scope_head h USING (scope_key) WHERE s.scope_key = $1
 """
 

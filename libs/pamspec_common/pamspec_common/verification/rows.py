@@ -16,6 +16,8 @@ class Trust:
     ledger_epoch: int
     last_seq: int
     last_hash: bytes
+    deleted: bool = False
+    """Whether the scope was deleted, which erases every value without an entry for each."""
 
 
 class Row(NamedTuple):

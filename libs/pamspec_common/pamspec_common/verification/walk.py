@@ -92,7 +92,7 @@ async def check(conn: Connection, part: Part) -> Segment:
         finally:
             rows = await fetching
         erased = segment.take_erased()
-        if erased:
+        if erased and not part.trust.deleted:
             missing = unexplained(erased, await pages.erasures(conn, part.scope_key, erased))
             segment.problems += missing
             segment.good = good if missing else segment.good

@@ -59,7 +59,7 @@ class Surroundings:
     fanout: Fanout
     stall_s: float
     """How long a client may take nothing, in seconds."""
-    revoke: Callable[[Subscription, int], Awaitable[None]]
+    revoke: Callable[[Subscription, int], Awaitable[str]]
     """Close a subscription whose right is gone, with the position that it got to."""
     acknowledgements: Callable[[], Awaitable[None]]
     """Look at once for acknowledgements that came in elsewhere."""
@@ -130,8 +130,8 @@ class Channel:
             return closed_frame(closed.reason, self._position, self._epoch)
         except REVOKED:
             self.closed = True
-            await self._around.revoke(self._subscription, self._position)
-            return closed_frame("authorization_revoked", self._position, self._epoch)
+            reason = await self._around.revoke(self._subscription, self._position)
+            return closed_frame(reason, self._position, self._epoch)
         reason = self._me.ended or "gone"
         if reason == "gone" or reason in self._sink.silent_ends:
             return None

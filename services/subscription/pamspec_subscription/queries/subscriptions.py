@@ -47,6 +47,10 @@ SELECT {_COLUMNS} WHERE s.state = 'open' AND s.progressed_at < clock_timestamp()
   AND s.cursor_sequence < h.last_seq
 ORDER BY s.progressed_at LIMIT 100
 """
+DELETED_SQL = f"""
+SELECT {_COLUMNS} JOIN core.scope_deletion d ON d.scope_key = s.scope_key WHERE s.state = 'open'
+ORDER BY s.scope_key, s.subscription_id LIMIT 100
+"""
 
 _principal = msgspec.json.Decoder(Principal)
 
@@ -120,6 +124,11 @@ async def unacknowledged(conn: Connection, age: timedelta) -> list[Subscription]
     return [_subscription(row) for row in await conn.fetch(UNACKNOWLEDGED_SQL, age)]
 
 
+async def of_deleted_scopes(conn: Connection) -> list[Subscription]:
+    """Open subscriptions to scopes that were deleted."""
+    return [_subscription(row) for row in await conn.fetch(DELETED_SQL)]
+
+
 INSERT_SQL = """
 WITH opening AS (
   INSERT INTO subscription.subscription (
@@ -142,9 +151,13 @@ WHERE tenant_id = $1 AND subscription_id = $2 AND state = 'opening'
 REFUSED_SQL = (
     "DELETE FROM subscription.subscription WHERE tenant_id = $1 AND subscription_id = $2 AND state = 'opening'"
 )
+# Who may follow a deleted scope no more has lost the scope, and not a right.
 CLOSING_SQL = """
 WITH closing AS (
-  UPDATE subscription.subscription SET state = 'closing', closed_reason = $3, changed_at = clock_timestamp(),
+  UPDATE subscription.subscription s SET state = 'closing', changed_at = clock_timestamp(),
+    closed_reason = CASE WHEN $3::text = 'authorization_revoked'
+        AND EXISTS (SELECT FROM core.scope_deletion d WHERE d.scope_key = s.scope_key)
+      THEN 'scope_deleted' ELSE $3::text END,
     last_delivered_sequence = greatest(cursor_sequence, delivered_sequence, channel_sequence, $4)
   WHERE tenant_id = $1 AND subscription_id = $2 AND state = 'open' RETURNING tenant_id, subscription_id)
 UPDATE subscription.webhook w SET next_attempt_at = clock_timestamp(), failures = 0, parked = false

@@ -34,11 +34,18 @@ class Access(NamedTuple):
     grant: FindGrant
     """A grant of the principal's tenant by its id, for an actor who asks; None where there is none."""
 
-    async def permitted(self, operation: str, principal: Principal, actor: Actor, scope: ScopeRef | None) -> Rights:
+    async def permitted(
+        self, operation: str, principal: Principal, actor: Actor, scope: ScopeRef | None, *, now: bool = False
+    ) -> Rights:
         """The rights by which the actor may do this here; AccessDenied, or ScopeNotFound, when it may not.
 
-        Kept rights may be too old to refuse by; that they are not too old to allow is compared under the lock.
+        Kept rights may be too old to refuse by; that they are not too old to allow is compared under the lock. What is
+        not decided under a lock asks for those that hold `now`.
         """
+        if now:
+            rights = await self.rights_now(principal, actor, scope)
+            check_operation(operation, rights, in_scope=scope is not None)
+            return rights
         rights = await self.rights(principal, actor, scope)
         try:
             check_operation(operation, rights, in_scope=scope is not None)

@@ -31,6 +31,8 @@ class Asked:
     scope: ScopeRef | None
     tenant_id: str
     """The tenant that it is about: the principal's own, but for operators."""
+    in_sight: bool = True
+    """False for a scope that the caller may not see: it may only learn of its deletion."""
 
     @property
     def place(self) -> Place:

@@ -19,7 +19,7 @@ from pamspec_common.authorization.rights import Authorizer
 from pamspec_common.authorization.vocabulary import ACTIONS, ATTRIBUTES
 from pamspec_common.calls import Answer, Call
 from pamspec_common.documents import Actor, take_header_key
-from pamspec_common.errors import AccessDenied, InvalidRequest, ObjectNotFound, VersionConflict
+from pamspec_common.errors import AccessDenied, InvalidRequest, ObjectNotFound, ScopeNotFound, VersionConflict
 from pamspec_common.ids import is_id
 from pamspec_common.instants import wire
 from pamspec_common.postgres import SHOW_TENANT_SQL, Connection, Pool, connection, scoped
@@ -27,10 +27,22 @@ from pamspec_common.principal import RIGHT_OPERATOR, Principal
 from pamspec_write.documents import administration as requests
 from pamspec_write.documents.decoding import decode
 from pamspec_write.documents.keys import CreateKey, ListKeys, RevokeKey, RotateKey, TenantWide
+from pamspec_write.documents.tenants import (
+    CreateTenant,
+    DeleteScope,
+    ListTenants,
+    OffboardTenant,
+    Operating,
+    ResumeTenant,
+    SuspendTenant,
+)
+from pamspec_write.handlers import tenants
 from pamspec_write.handlers.access import Access, asker_of
 from pamspec_write.handlers.administering import Asked, DryRun, no_cursor, page_of, record
 from pamspec_write.handlers.admission.acting import actor_of
+from pamspec_write.handlers.deleting import delete_scope
 from pamspec_write.handlers.keys import Keys
+from pamspec_write.model.facts import ScopeRef
 from pamspec_write.queries import administration as queries
 from pamspec_write.queries.administration import Place
 from pamspec_write.settings import Settings
@@ -53,6 +65,12 @@ KINDS: Mapping[str, type[requests.Administrative]] = {
     "list_keys": ListKeys,
     "rotate_key": RotateKey,
     "revoke_key": RevokeKey,
+    "delete_scope": DeleteScope,
+    "create_tenant": CreateTenant,
+    "list_tenants": ListTenants,
+    "suspend_tenant": SuspendTenant,
+    "resume_tenant": ResumeTenant,
+    "offboard_tenant": OffboardTenant,
 }
 """The operations of administration, each with its request."""
 
@@ -75,6 +93,12 @@ class Administration:
             "list_keys": keys.list,
             "rotate_key": keys.rotate,
             "revoke_key": keys.revoke,
+            "delete_scope": delete_scope,
+            "create_tenant": tenants.create_tenant,
+            "list_tenants": tenants.list_tenants,
+            "suspend_tenant": tenants.suspend_tenant,
+            "resume_tenant": tenants.resume_tenant,
+            "offboard_tenant": tenants.offboard_tenant,
         }
 
     async def call(
@@ -85,18 +109,34 @@ class Administration:
         take_header_key(request, header_key)
         actor, authenticated_as = actor_of(principal, request, document)
         tenant_id = principal.tenant_id
-        scope = None
+        scope, in_sight = None, True
         if isinstance(request, TenantWide):
             tenant_id = await self._tenant(operation, principal, actor, request)
+        elif isinstance(request, Operating):
+            tenant_id = _operated(principal, request)
         else:
             scope = None if request.scope_id is None else await self._access.resolve(principal, request.scope_id)
-            await self._access.permitted(operation, principal, actor, scope)
+            in_sight = await self._in_sight(operation, principal, actor, scope)
         operation_id = request.operation_id or ids.mint("op")
-        asked = Asked(operation, operation_id, principal, actor, authenticated_as, scope, tenant_id)
+        asked = Asked(operation, operation_id, principal, actor, authenticated_as, scope, tenant_id, in_sight)
         if isinstance(request, requests.ExplainAccess):
             return await self._explain(asked, request)
         async with self._transaction(asked.place) as conn:
             return await self._answering[operation](conn, asked, request)
+
+    async def _in_sight(self, operation: str, principal: Principal, actor: Actor, scope: ScopeRef | None) -> bool:
+        """Raise unless the actor administers; False for who may only learn that the scope was deleted."""
+        try:
+            await self._access.permitted(operation, principal, actor, scope, now=True)
+        except ScopeNotFound:
+            if operation != "delete_scope":
+                raise
+            try:
+                await self._access.permitted(operation, principal, actor, None, now=True)
+            except AccessDenied:
+                raise ScopeNotFound from None
+            return False
+        return True
 
     async def _tenant(self, operation: str, principal: Principal, actor: Actor, request: TenantWide) -> str:
         """The tenant that a request is about, which the caller may administer: its own, or for operators any."""
@@ -110,7 +150,7 @@ class Administration:
             return tenant_id
         if tenant_id != principal.tenant_id:
             raise AccessDenied("You may administer your own tenant only; leave tenant_id out.")
-        await self._access.permitted(operation, principal, actor, None)
+        await self._access.permitted(operation, principal, actor, None, now=True)
         return tenant_id
 
     @asynccontextmanager
@@ -165,6 +205,15 @@ class Administration:
         if rule is not None:
             body["policy_rule_id"] = rule
         return asked.answer(**body)
+
+
+def _operated(principal: Principal, request: Operating) -> str:
+    """The tenant that an operator's request is about; AccessDenied for everybody else, whatever it names."""
+    if not principal.has(RIGHT_OPERATOR):
+        raise AccessDenied("Only operators administer tenants; ask the operator of this service.")
+    if request.scope_id is not None:
+        raise InvalidRequest("This is about a whole tenant; leave scope_id out.", details={"field": "scope_id"})
+    return getattr(request, "tenant_id", None) or principal.tenant_id
 
 
 async def administer(

@@ -18,7 +18,6 @@ from pamspec_write.model.grants import GrantRef, chain_of
 from pamspec_write.queries.delegations import credential_roles, fill_tallies
 from pamspec_write.settings import Settings
 
-
 _KNOWN = 50_000
 
 

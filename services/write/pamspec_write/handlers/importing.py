@@ -70,7 +70,7 @@ class Imports:
 
         A file brings a history with authors of its own, so it takes the right of an administrator of the tenant.
         """
-        await self._access.permitted("import", asked.principal, own_actor(asked.principal), None)
+        await self._access.permitted("import", asked.principal, own_actor(asked.principal), None, now=True)
         self._check_outbox()
         if self._under_way >= self._settings.imports_at_once:
             raise ServiceUnavailable("Too many imports are under way; try again shortly.", retry_after=5)

@@ -74,7 +74,7 @@ class Lookup:
         check_request(request)
         scope = await self._scopes.resolve(principal, request.scope_id)
         authorize(principal, "get_operation", scope.tenant_id)
-        await self._access.permitted("get_operation", principal, own_actor(principal), scope)
+        await self._access.permitted("get_operation", principal, own_actor(principal), scope, now=True)
         sought = _sought(request, scope, _owner(principal, request, document))
         answer = await self._look(principal, sought, 1)
         if answer is not None:

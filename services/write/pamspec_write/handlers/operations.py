@@ -154,7 +154,7 @@ class Writes:
     async def _create_scope(self, call: Call, document: dict[str, Any], principal: Principal) -> Awaitable[Answer]:
         request = decode(CreateScope, call.body)
         actor, authenticated_as = actor_of(principal, request, document)
-        rights = await self._access.permitted("create_scope", principal, actor, None)
+        rights = await self._access.permitted("create_scope", principal, actor, None, now=True)
         version = f"{rights.epochs.tenant}.{rights.epochs.scope}"
         return self._scopes.create(request, principal, actor.actor_id, authenticated_as, version)
 

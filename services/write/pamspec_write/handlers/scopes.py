@@ -23,6 +23,7 @@ from pamspec_write.model.facts import ScopeRef
 from pamspec_write.model.rows import NO_BASIS, AdministrationRow, PolicyRow
 from pamspec_write.queries import scopes as queries
 from pamspec_write.queries.administration import record_change
+from pamspec_write.queries.deletion import deletion
 from pamspec_write.queries.rules import first_policy, insert_policy
 from pamspec_write.settings import Settings
 
@@ -97,6 +98,13 @@ class Scopes:
                     )  # fmt: skip
                     return _answer(operation_id, described, policy)
             stored = await conn.fetchrow(queries.RESOLVE_SCOPE_SQL, principal.tenant_id, request.scope_id)
+            if stored is not None:
+                async with scoped(conn, [stored["scope_key"]]):
+                    if await deletion(conn, stored["scope_key"]) is not None:
+                        raise DuplicateOperation(
+                            "A scope of that id was deleted, and ids are not used again; use another one.",
+                            details={"reason": "scope_deleted"},
+                        )
             if stored is not None and orjson.loads(stored["document"]) == described:
                 async with scoped(conn, [stored["scope_key"]]):
                     if await first_policy(conn, stored["scope_key"]) == policy:

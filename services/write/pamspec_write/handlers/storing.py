@@ -45,6 +45,7 @@ from pamspec_write.model.rule_lines import RuleLine
 from pamspec_write.queries import scopes, transfer
 from pamspec_write.queries.administration import record_change
 from pamspec_write.queries.commit import erase, write
+from pamspec_write.queries.deletion import deletion
 
 BATCH_LINES = 200
 BATCH_BYTES = 1024 * 1024
@@ -123,6 +124,11 @@ class Storing:
         target = await transfer.target(conn, ref.scope_key)
         assert target is not None
         if not is_new:
+            if await deletion(conn, ref.scope_key) is not None:
+                raise DuplicateOperation(
+                    "The scope of that id was deleted, and ids are not used again; import with remap.",
+                    details={"reason": "scope_deleted"},
+                )
             known = await self._known_answer(conn, ref, target)
             if known is not None:
                 return known

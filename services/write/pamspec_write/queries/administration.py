@@ -103,6 +103,13 @@ async def policy_version_before(conn: Connection, place: Place) -> str:
     return f"{tenant - 1}.{scope}"
 
 
+async def policy_version(conn: Connection, place: Place) -> str:
+    """The authorization epochs, as <tenant>.<scope>, as they stand."""
+    row = await conn.fetchrow(EPOCHS_SQL, *place)
+    assert row is not None
+    return f"{row['tenant_epoch']}.{row['scope_epoch'] or 0}"
+
+
 async def record_change(conn: Connection, row: AdministrationRow) -> None:
     """Add a change to the audit log."""
     await conn.execute(
