@@ -18,11 +18,25 @@ from pamspec_query.app import build as build_query
 from pamspec_query.settings import Settings as QuerySettings
 from pamspec_write.handlers import storing
 from pamspec_write.handlers.outbox import OutboxBound
+from services.write.tests.delegating import Delegating
+from services.write.tests.test_rights import bind
 from services.write.tests.transfer import Store, rebuilt, without_manifest
-from services.write.tests.writer import ADMIN, AGENT, KEY, KID, PROVENANCE, SUBSCRIPTION, TENANT, Writer, claim
+from services.write.tests.writer import (
+    ADMIN,
+    AGENT,
+    KEY,
+    KID,
+    PROVENANCE,
+    SUBSCRIPTION,
+    TENANT,
+    Document,
+    Writer,
+    claim,
+)
 
 NAME = "workspace:garden"
 SECOND = "tenant:second"
+DELEGATE, THIRD = (Principal(TENANT, f"agent:{name}", "agent") for name in ("delegate", "third"))
 
 
 @pytest_asyncio.fixture(loop_scope="session")
@@ -85,6 +99,41 @@ async def lived(writer: Writer) -> None:
     await writer.ok("seal_snapshot", {"scope_id": NAME, "snapshot_id": "snap:one"})
     await writer.create("display", actor={"actor_id": "agent:tester", "actor_kind": "agent", "display_name": "Tess"})
     await writer.refused("create", claim(NAME, "again", object_id="obj:a"))
+    await delegated(writer)
+
+
+async def delegated(writer: Writer) -> Document:
+    """A grant that was passed on, used in a write and in a check, and another one that ended; the one that is used."""
+    given = Delegating(writer, AGENT, DELEGATE)
+    await bind(writer, AGENT.actor_id, "contributor", NAME)
+    granted = await given.grant(usage_limit=5, redelegation_depth=1, granted_object_types=["claim"])
+    await given.create(granted)
+    await given.check(granted)
+    await given.grant(
+        DELEGATE, THIRD, delegation_id=granted["delegation_id"], usage_limit=1, granted_object_types=["claim"]
+    )
+    await given.revoke(await given.grant(policy_basis="a reason that moves along"))
+    return granted
+
+
+async def test_an_import_brings_the_records_of_grants_and_none_of_their_power(store: Store) -> None:
+    """P180: what a file tells of grants can be read and verified; nobody may do anything by it."""
+    granted = await delegated(store.writer)
+    body = await store.export(NAME)
+    await store.imported(body)
+    await store.imported(body, "remap=workspace:copy", by=AGENT)
+    there = Principal(SECOND, DELEGATE.actor_id, DELEGATE.actor_kind)
+    by_id = {"delegation_id": granted["delegation_id"]}
+    for scope_id, by in ((NAME, store.other), ("workspace:copy", AGENT)):
+        assert (await store.ask("verify_ledger", scope_id=scope_id, by=by))["ok"] is True
+        found = await store.ask("inspect_history", scope_id=scope_id, by=by, **by_id)
+        assert found["versions"][0]["policy_basis"] == granted["envelope"]["policy_basis"]
+    checking = {**by_id, "operation": "create"}
+    assert (await store.writer.refused("check_delegation", checking, by=there))["code"] == "object_not_found"
+    assert (await store.writer.refused("create", claim(NAME, **by_id), by=there))["code"] == "scope_not_found"
+    assert (await store.writer.refused("create", claim("workspace:copy", **by_id), by=DELEGATE))["code"] == (
+        "scope_not_found"
+    )
 
 
 async def test_holds_over_scopes_and_types_are_preserved(store: Store) -> None:
