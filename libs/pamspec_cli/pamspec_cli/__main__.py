@@ -20,6 +20,7 @@ COMMANDS = (
     "roles",
     "audit",
     "rules",
+    "quotas",
     "holds",
     "schemas",
     "snapshots",

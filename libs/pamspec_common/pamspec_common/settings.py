@@ -36,6 +36,13 @@ class CommonSettings(BaseSettings):
     """P: how many streams the ledger is spread over. New scopes use the current P; old ones keep theirs."""
     token_keys: dict[str, SecretBytes] = Field(default_factory=dict)
     """kid -> key for the signed principal between services; JSON in the environment. The first signs."""
+    quota_defaults: dict[str, dict[str, int]] = Field(
+        default={
+            "tenant": {"requests_per_s": 200_000},
+            "principal": {"requests_per_s": 100_000, "subscriptions": 10_000},
+        }
+    )
+    """The quotas of tenants whose own say nothing (contracts/schemas/quotas.json); JSON in the environment."""
     host: str = "127.0.0.1"
     port: int = Field(default=0, ge=0, le=65535)
     drain_s: float = Field(default=10.0, gt=0)

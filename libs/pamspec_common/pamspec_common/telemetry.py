@@ -99,3 +99,6 @@ WEBHOOK_ATTEMPTS = _meter.create_counter("pamspec_webhook_attempts", description
 SUBSCRIPTION_LAG = _meter.create_gauge("pamspec_subscription_lag", description="Largest distance of a live cursor")
 UNDER_WAY = _meter.create_gauge("pamspec_gateway_under_way", description="Under way in the gateway now, by kind")
 REQUESTS = _meter.create_counter("pamspec_gateway_requests", description="Requests, by operation and status")
+LIMITED = _meter.create_counter("pamspec_gateway_limited", description="Requests refused by a limit, by its name")
+BUDGET_LEFT = _meter.create_gauge("pamspec_gateway_budget_left", description="Smallest share left of a rate's burst")
+LIMITS_SHARED = _meter.create_gauge("pamspec_gateway_limits_shared", description="1 while gateways share their limits")

@@ -8,6 +8,7 @@ That a key was used is noted for all keys together, now and then, and never by a
 
 from __future__ import annotations
 
+import ipaddress
 import math
 import time
 from collections.abc import Callable
@@ -111,13 +112,25 @@ class Guesses:
 
     def check(self, address: str) -> None:
         """Raise ServiceUnavailable (429) when the address has no guess left."""
-        if self._balance(address) < 1:
+        if self._balance(place_of(address)) < 1:
             raise ServiceUnavailable("Too many wrong keys from this address; try again shortly.", status=429)
 
     def charge(self, address: str) -> None:
         """Count a wrong key."""
-        self._left[address.encode()] = (self._balance(address) - 1, self._clock())
+        place = place_of(address)
+        self._left[place] = (self._balance(place) - 1, self._clock())
 
-    def _balance(self, address: str) -> float:
-        left, at = self._left.get(address.encode(), (float(self._burst), 0.0))
+    def _balance(self, place: bytes) -> float:
+        left, at = self._left.get(place, (float(self._burst), 0.0))
         return min(float(self._burst), left + (self._clock() - at) * self._per_s)
+
+
+def place_of(address: str) -> bytes:
+    """Whose address it is: of IPv6 the /64, of which one customer has all, and IPv4 by whichever way it came."""
+    try:
+        parsed = ipaddress.ip_address(address.partition("%")[0])
+    except ValueError:
+        return address.encode()
+    if isinstance(parsed, ipaddress.IPv6Address):
+        return parsed.packed[:8] if parsed.ipv4_mapped is None else parsed.ipv4_mapped.packed
+    return parsed.packed

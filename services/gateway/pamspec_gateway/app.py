@@ -7,25 +7,29 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 
 from pamspec_common import contracts
 from pamspec_common.asgi import ASGIApp
 from pamspec_common.contracts.catalogues import OperationCatalogue
-from pamspec_common.errors import PamspecError
+from pamspec_common.errors import PamspecError, ServiceUnavailable
 from pamspec_common.peers import Peer, RemotePeer, closing, peer_session
 from pamspec_common.postgres import Pool, close_pool, connection, create_pool
 from pamspec_common.principal import TokenSigner
+from pamspec_common.quotas import Quotas, quotas_of
 from pamspec_common.service import Background, Part, Service
 from pamspec_gateway.agents import Agents
 from pamspec_gateway.api_keys import ApiKeys, Guesses
 from pamspec_gateway.authentication import Guard
 from pamspec_gateway.credential_watch import CredentialWatch
-from pamspec_gateway.door import Limits, Load, OperationDoor, Route
+from pamspec_gateway.door import Capacity, Load, OperationDoor, Route
 from pamspec_gateway.identity_tokens import IdentityTokens
+from pamspec_gateway.limits.limiter import Limiter
+from pamspec_gateway.limits.sharing import Sharing
+from pamspec_gateway.limits.turns import Turns
 from pamspec_gateway.pages import framework
-from pamspec_gateway.queries import select_reachable
+from pamspec_gateway.queries import select_quotas, select_reachable
 from pamspec_gateway.settings import Settings
 from pamspec_gateway.signing_keys import SigningKeys
 from pamspec_gateway.streams import StreamDoor
@@ -65,9 +69,11 @@ class _Gateway:
         self._pool: Pool | None = None
         self._keys: ApiKeys | None = None
         self._signing_keys = SigningKeys()
-        self._load = Load(
-            Limits(settings.max_body_bytes, settings.max_buffered_bytes, settings.max_requests, settings.max_waiting)
+        self._limiter, self._sharing = self._limits(settings)
+        capacity = Capacity(
+            settings.max_body_bytes, settings.max_buffered_bytes, settings.max_requests, settings.max_waiting
         )
+        self._load = Load(capacity, self._limiter)
         self._guard: Guard | None = None
         self._streams: StreamDoor | None = None
         self._agents: Agents | None = None
@@ -90,7 +96,7 @@ class _Gateway:
         )
         kid, key = next(iter(settings.token_key_bytes().items()))
         tokens = IdentityTokens(settings.token_issuers, self._signing_keys, guesses, skew_s=settings.token_skew_s)
-        guard = Guard([self._keys, tokens], TokenSigner(kid, key))
+        guard = Guard([self._keys, tokens], TokenSigner(kid, key), limiter=self._limiter)
         catalogue = contracts.operation_catalogue()
         routes = {
             name: Route(name, self._peers[operation.service], name in _WAITING)
@@ -104,6 +110,20 @@ class _Gateway:
             self._agents.start(self._background)
         self._watch(guard, self._pool, self._keys)
         self._background.spawn("metrics", self._flush)
+        self._background.spawn("limits", lambda: self._sharing.run(self._background))
+        self._background.spawn("quotas", lambda: self._limiter.watch(self._background, settings.quota_cache_s))
+
+    def _limits(self, settings: Settings) -> tuple[Limiter, Sharing]:
+        url = None if settings.valkey_url is None else settings.valkey_url.get_secret_value()
+        sharing = Sharing(url, interval_s=settings.limit_share_ms / 1000, timeout_s=settings.limit_timeout_ms / 1000)
+        turns = Turns(settings.max_turns, max(1, settings.max_turns * 3 // 4))
+        return Limiter(turns, sharing, self._quotas, quotas_of(settings.quota_defaults)), sharing
+
+    async def _quotas(self, tenants: Sequence[str]) -> dict[str, Quotas]:
+        if self._pool is None:
+            raise ServiceUnavailable
+        async with connection(self._pool, self._settings.pool_wait_ms) as conn:
+            return await select_quotas(conn, tenants)
 
     def _watch(self, guard: Guard, pool: Pool, keys: ApiKeys) -> None:
         """Begin to follow revocations, and to note which keys are used."""
@@ -157,6 +177,7 @@ class _Gateway:
                 await self._keys.note_use()
             await self._keys.close()
         await self._signing_keys.close()
+        await self._sharing.close()
         await close_pool(self._pool)
 
     async def _flush(self) -> None:

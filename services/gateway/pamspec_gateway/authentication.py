@@ -15,6 +15,8 @@ from typing import NamedTuple, Protocol
 
 from pamspec_common.errors import ServiceUnavailable, Unauthenticated
 from pamspec_common.principal import Principal, TokenSigner
+from pamspec_gateway.limits.holders import Holder
+from pamspec_gateway.limits.limiter import Limiter
 from pamspec_gateway.memory import Remembered
 
 _ADMITTED = 20_000
@@ -53,6 +55,7 @@ class Admission(NamedTuple):
     """By the clock of the machine, on which services judge the age of the token."""
     token: str
     principal: Principal
+    holder: Holder
 
 
 class Guard:
@@ -64,9 +67,11 @@ class Guard:
         signer: TokenSigner,
         clock: Clock = time.monotonic,
         wall: Clock = time.time,
+        *,
+        limiter: Limiter,
     ) -> None:
         self._authenticators, self._signer, self._clock = tuple(authenticators), signer, clock
-        self._wall = wall
+        self._limiter, self._wall = limiter, wall
         self._admitted: Remembered[Admission] = Remembered(_ADMITTED)
         self._moved: asyncio.Future[None] | None = None
         self._forgotten = 0
@@ -107,7 +112,7 @@ class Guard:
         if held is not None:
             return held
         before = self._forgotten
-        admission = self.admission(await self.identify(_credential(header), address))
+        admission = await self.admission(await self.identify(_credential(header), address))
         if before == self._forgotten:
             self._admitted[header] = admission
         return admission
@@ -116,13 +121,15 @@ class Guard:
         """Whether an admission may still be used."""
         return admission.until > self._clock() and 0 <= self._wall() - admission.signed_at <= _MAX_LIFETIME_S
 
-    def admission(self, identity: Identity) -> Admission:
+    async def admission(self, identity: Identity) -> Admission:
         """What the doors need of an identified caller."""
+        holder = await self._limiter.holder(identity.principal)
         return Admission(
             self._clock() + min(identity.lifetime_s, _MAX_LIFETIME_S),
             self._wall(),
             self._signer.sign(identity.principal),
             identity.principal,
+            holder,
         )
 
     async def identify(self, credential: str, address: str) -> Identity:

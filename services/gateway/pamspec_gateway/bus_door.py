@@ -109,11 +109,13 @@ class BusDoor:
             admission = await admit()
             if route is None:
                 raise self._unknown(operation)
-            if len(message.data) > self._limit:
-                raise too_large(self._limit)
+            limit = min(self._limit, room.claim(admission.holder))
+            if len(message.data) > limit:
+                raise too_large(limit)
             check_content_type(headers)
             room.take(len(message.data))
-            calling = route.peer.call(make_call(operation, admission, bytes(message.data), headers, self._limit))
+            call = make_call(operation, admission, bytes(message.data), headers, self._limit)
+            calling = self._load.limiter.call(admission.holder, route.peer, call, waits=route.waits)
             if route.waits:
                 answer = await while_admitted(self._guard, calling, lambda: still_holds(admit()))
             else:

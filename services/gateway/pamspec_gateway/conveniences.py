@@ -46,18 +46,19 @@ def endpoint(convenience: Convenience, route: Route, guard: Guard, load: Load) -
     async def answer(request: Request) -> Response:
         try:
             headers = headers_of(request.scope)
-            check_length(headers, load.limits.body_bytes)
             with load.admitted(route.waits) as room:
                 admission = await guard.admit(headers, address_of(request.scope))
+                limit = room.claim(admission.holder)
+                check_length(headers, limit)
                 members = {**query_members(request, kinds), **request.path_params}
-                body = await _body(request, headers, load.limits.body_bytes, room) if has_body else {}
+                body = await _body(request, headers, limit, room) if has_body else {}
                 call = make_call(route.operation, admission, document(body, members), headers)
+                answering = load.limiter.call(admission.holder, route.peer, call, waits=route.waits)
                 if route.waits:
-                    answering = route.peer.call(call)
                     still = partial(guard.still_admits, headers, address_of(request.scope))
                     reply = await while_admitted(guard, answering, still)
                 else:
-                    reply = await route.peer.call(call)
+                    reply = await answering
         except PamspecError as error:
             reply = refused(error)
         load.answered[route.operation, reply.status] += 1

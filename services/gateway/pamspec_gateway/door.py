@@ -19,6 +19,8 @@ from pamspec_common.errors import InternalError, InvalidRequest, PamspecError, S
 from pamspec_common.peers import Peer
 from pamspec_common.telemetry import REQUESTS, UNDER_WAY
 from pamspec_gateway.authentication import Admission, Guard
+from pamspec_gateway.limits.holders import Holder, TenantHolder
+from pamspec_gateway.limits.limiter import Limiter
 
 _log = logging.getLogger(__name__)
 _JSON_TYPES = frozenset((b"application/json", b"application/json; charset=utf-8", b"application/json;charset=utf-8"))
@@ -36,7 +38,7 @@ class Route(NamedTuple):
     """Whether its calls may wait long without costing anything."""
 
 
-class Limits(NamedTuple):
+class Capacity(NamedTuple):
     """What one process takes on at once."""
 
     body_bytes: int
@@ -48,8 +50,8 @@ class Limits(NamedTuple):
 class Load:
     """What is under way in this process, and what was answered since the last flush."""
 
-    def __init__(self, limits: Limits) -> None:
-        self.limits = limits
+    def __init__(self, limits: Capacity, limiter: Limiter) -> None:
+        self.limits, self.limiter = limits, limiter
         self.requests = self.waiting = self.buffered = 0
         self.answered: Counter[tuple[str, int]] = Counter()
 
@@ -71,15 +73,17 @@ class Load:
         held = {"requests": self.requests, "waiting": self.waiting, "body_bytes": self.buffered}
         for kind, value in held.items():
             UNDER_WAY.set(value, {"kind": kind})
+        self.limiter.flush()
 
 
 class Room:
     """What one request takes of the load while it is under way; `with` gives it back."""
 
-    __slots__ = ("_length", "_load", "_waits")
+    __slots__ = ("_length", "_load", "_tenant", "_waits")
 
     def __init__(self, load: Load, waits: bool) -> None:
         self._load, self._waits, self._length = load, waits, 0
+        self._tenant: TenantHolder | None = None
 
     def __enter__(self) -> Room:
         load = self._load
@@ -88,6 +92,19 @@ class Room:
         else:
             load.requests += 1
         return self
+
+    def claim(self, holder: Holder) -> int:
+        """Say whose request it is; how many bytes its body may have. ServiceUnavailable (429) beyond a limit."""
+        load, tenant = self._load, holder.tenant
+        load.limiter.check(holder)
+        if self._waits:
+            load.limiter.check_room(tenant, True, load.waiting, load.limits.waiting)
+            tenant.waiting += 1
+        else:
+            load.limiter.check_room(tenant, False, load.requests, load.limits.requests)
+            tenant.under_way += 1
+        self._tenant = tenant
+        return min(load.limits.body_bytes, tenant.body_bytes)
 
     def take(self, length: int) -> None:
         """Room for bytes of the body that have come; ServiceUnavailable when there is none.
@@ -107,6 +124,11 @@ class Room:
             load.waiting -= 1
         else:
             load.requests -= 1
+        if self._tenant is not None:
+            if self._waits:
+                self._tenant.waiting -= 1
+            else:
+                self._tenant.under_way -= 1
 
 
 class OperationDoor:
@@ -139,18 +161,20 @@ class OperationDoor:
     async def _operate(self, route: Route, scope: Scope, receive: Receive) -> Answer:
         load = self._load
         headers = headers_of(scope)
-        check_length(headers, load.limits.body_bytes)
         with load.admitted(route.waits) as room:
             admission = self._guard.remembered(headers.get(b"authorization"))
             if admission is None:
                 admission = await self._guard.admit(headers, address_of(scope))
+            limit = room.claim(admission.holder)
+            check_length(headers, limit)
             check_content_type(headers)
-            body = await read_body(receive, load.limits.body_bytes, room.take)
+            body = await read_body(receive, limit, room.take)
             call = make_call(route.operation, admission, body, headers)
+            answering = load.limiter.call(admission.holder, route.peer, call, waits=route.waits)
             if not route.waits:
-                return await route.peer.call(call)
+                return await answering
             still = partial(self._guard.still_admits, headers, address_of(scope))
-            return await while_admitted(self._guard, route.peer.call(call), still)
+            return await while_admitted(self._guard, answering, still)
 
 
 async def while_admitted(guard: Guard, call: Awaitable[Answer], still: Callable[[], Awaitable[bool]]) -> Answer:

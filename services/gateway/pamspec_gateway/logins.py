@@ -131,7 +131,7 @@ class Logins:
             identity = Identity(owner.principal, min(self._lifetime_s, left_s, seconds_left(owner)))
         principal = identity.principal
         token = subject_token(principal.tenant_id, principal.actor_id)
-        return _Held(self._guard.admission(identity), token, login.expires)
+        return _Held(await self._guard.admission(identity), token, login.expires)
 
     def forget(self) -> None:
         """Look every caller up again: some credential may open less than before."""

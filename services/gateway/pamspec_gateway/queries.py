@@ -1,4 +1,4 @@
-"""SQL of the gateway: the view of keys, the number that tells when it changed, and the note that a key was used."""
+"""SQL of the gateway: keys, the number that tells when they changed, the note that one was used, quotas."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from asyncpg import Record
 
 from pamspec_common.postgres import Connection
 from pamspec_common.principal import Principal
+from pamspec_common.quotas import Quotas, stored_quotas
 
 SELECT_PRINCIPALS_SQL = """
 SELECT key_hash, key_id, tenant_id, actor_id, actor_kind, rights, roles, epoch, expires_at
@@ -22,6 +23,8 @@ NOTE_USE_SQL = "SELECT core.note_key_use($1)"
 SELECT_PRINCIPALS_BY_ID_SQL = """
 SELECT key_id, tenant_id, actor_id, actor_kind, rights, roles, epoch, expires_at
 FROM core.key_principal WHERE key_id = ANY ($1::text[])"""
+
+SELECT_QUOTAS_SQL = "SELECT tenant_id, quotas FROM core.quotas_in_force WHERE tenant_id = ANY ($1::text[])"
 
 SELECT_REACHABLE_SQL = "SELECT true"
 
@@ -54,6 +57,12 @@ def _owner(row: Record) -> KeyOwner:
         frozenset(row["roles"]),
     )
     return KeyOwner(principal, row["expires_at"], row["key_id"])
+
+
+async def select_quotas(conn: Connection, tenants: Sequence[str]) -> dict[str, Quotas]:
+    """The quota documents of those of the tenants that have one."""
+    rows = await conn.fetch(SELECT_QUOTAS_SQL, tenants)
+    return {row["tenant_id"]: stored_quotas(row["quotas"]) for row in rows}
 
 
 async def select_reachable(conn: Connection) -> bool:

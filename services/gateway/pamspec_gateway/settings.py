@@ -73,3 +73,14 @@ class Settings(CommonSettings):
         if self.serves_agents and (self.callout_issuer_seed is None or self.nats_nkey_seed is None):
             raise ValueError("PAMSPEC_CALLOUT_NKEY_SEED needs PAMSPEC_CALLOUT_ISSUER_SEED and PAMSPEC_NATS_NKEY_SEED")
         return self
+
+    max_turns: int = Field(default=256, ge=4)
+    """Operations that the services are given at once; what is more waits here, tenant by tenant in turn."""
+    valkey_url: SecretStr | None = None
+    """Where gateways share their limits; without it each limits by itself."""
+    limit_share_ms: int = Field(default=100, ge=10)
+    """How often, at least, gateways tell one another what was spent."""
+    limit_timeout_ms: int = Field(default=100, ge=1)
+    """How long Valkey may take before the gateway goes on without it; no request waits for that."""
+    quota_cache_s: float = Field(default=2.0, gt=0)
+    """How long changed quotas may take until they hold here."""

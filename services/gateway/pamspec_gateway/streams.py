@@ -54,11 +54,13 @@ class StreamDoor:
             await send_answer(send, not_allowed(scope["method"], "GET, OPTIONS"))
             return
         try:
-            with self._load.admitted(waits=True):
+            with self._load.admitted(waits=True) as room:
                 if self._stopping.is_set() or peer.app is None:
                     raise ServiceUnavailable("Channels are not open now; connect again shortly.")
                 headers, address = headers_of(scope), address_of(scope)
                 admission = await self._guard.admit(headers, address)
+                room.claim(admission.holder)
+                self._load.limiter.charge(admission.holder)
                 ending: Ending = SseEnding(send) if is_http else WebSocketEnding(send)
                 stream = peer.app(_with_principal(scope, admission.token), receive, ending.send)
                 await self._run(stream, ending, headers, address)

@@ -65,7 +65,7 @@ class TransferDoor:
         self._load.answered[transfer.operation, answering.status] += 1
 
     async def _pass(self, transfer: Transfer, scope: Scope, receive: Receive, answering: _Answering) -> None:
-        with self._load.admitted(waits=True):
+        with self._load.admitted(waits=True) as room:
             headers, address = headers_of(scope), address_of(scope)
             admission = await self._guard.admit(headers, address)
             if transfer.streams == "request":
@@ -73,6 +73,8 @@ class TransferDoor:
             else:
                 check_content_type(headers)
                 check_length(headers, _MAX_DOCUMENT)
+            room.claim(admission.holder)
+            self._load.limiter.charge(admission.holder)
             if transfer.peer.app is None:
                 raise ServiceUnavailable("The service behind this operation does not answer; try again shortly.")
             passing = asyncio.ensure_future(

@@ -18,6 +18,8 @@ from pamspec_gateway.api_keys import ApiKeys, Guesses
 from pamspec_gateway.app import build
 from pamspec_gateway.authentication import Guard, Identity
 from pamspec_gateway.credential_watch import CredentialWatch
+from pamspec_gateway.limits.limiter import Limiter
+from pamspec_gateway.limits.turns import Turns
 from services.gateway.tests.behind import (
     PEPPER,
     Behind,
@@ -151,7 +153,7 @@ async def test_a_caller_is_not_remembered_by_a_look_that_began_before_a_revocati
             await looked.wait()
             return Identity(Principal("tenant:a", "agent:a", "agent"), 25.0)
 
-    guard = Guard([Slow()], TokenSigner("k1", b"k" * 32))
+    guard = Guard([Slow()], TokenSigner("k1", b"k" * 32), limiter=Limiter(Turns(4, 3)))
     headers = {b"authorization": b"Bearer key"}
     admitting = asyncio.create_task(guard.admit(headers, "a"))
     while not asked:
@@ -285,7 +287,7 @@ async def test_a_remembered_caller_is_signed_anew_after_the_machine_s_clock_has_
             return Identity(Principal("tenant:a", "agent:a", "agent"), 25.0)
 
     steady, wall = Clock(), Clock()
-    guard = Guard([Known()], TokenSigner("k1", b"k" * 32, clock=wall), steady, wall)
+    guard = Guard([Known()], TokenSigner("k1", b"k" * 32, clock=wall), steady, wall, limiter=Limiter(Turns(4, 3)))
     headers = {b"authorization": b"Bearer key"}
     first = await guard.admit(headers, "a")
     assert guard.remembered(headers[b"authorization"]) is first
@@ -311,3 +313,19 @@ def test_new_keys_differ_and_are_keys() -> None:
     assert not any(
         is_key(text) for text in ("", "short", "with space in the key", "ü" * 20, "k" * 257, "line\nbreak" * 3)
     )
+
+
+def test_who_has_a_network_has_one_address() -> None:
+    guesses = Guesses(per_s=1, burst=3, clock=Clock())
+    for number in range(3):
+        guesses.charge(f"2001:db8:1:2::{number:x}")
+    with pytest.raises(ServiceUnavailable):
+        guesses.check("2001:db8:1:2:ffff::1")
+    guesses.check("2001:db8:1:3::1")
+    for _ in range(3):
+        guesses.charge("::ffff:192.0.2.1")
+    with pytest.raises(ServiceUnavailable):
+        guesses.check("192.0.2.1")
+    guesses.check("192.0.2.2")
+    guesses.check("")
+    guesses.check("fe80::1%eth0")

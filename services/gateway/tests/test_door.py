@@ -127,24 +127,25 @@ async def test_a_client_that_leaves_cancels_nothing(door: Door) -> None:
 
 
 async def test_too_much_under_way_is_put_off(database: Database) -> None:
-    behind, key = Behind(), new_key()
+    behind, key, other = Behind(), new_key(), new_key()
     await insert_key(database.dsn, key)
+    await insert_key(database.dsn, other, tenant="tenant:u", key_id="key:2")
     behind.gate = asyncio.Event()
     echo = echo_service("echo", behind)
     peers = dict.fromkeys(("write", "query", "subscription", "delegation"), LocalPeer(echo))
     settings = gateway_settings(database, max_requests=2, max_buffered_bytes=4096, max_waiting=1)
     async with aiohttp.ClientSession() as session, serving(gateway := build(settings, peers)) as url:
         door = Door(url, key, behind, session, database.dsn, gateway)
-        held = [asyncio.create_task(door.post("/v1/create")) for _ in range(2)]
+        held = [asyncio.create_task(door.post("/v1/create", Authorization=f"Bearer {one}")) for one in (key, other)]
         while len(behind.calls) < 2:
             behind.started.clear()
-            await asyncio.wait_for(behind.started.wait(), 5)
+            await asyncio.wait_for(behind.started.wait(), 30)
         await _assert_put_off(door, "/v1/create", b"{}")
         await _assert_put_off(door, "/v1/read", b"{}")
         poll = asyncio.create_task(door.post("/v1/poll"))
         while len(behind.calls) < 3:
             behind.started.clear()
-            await asyncio.wait_for(behind.started.wait(), 5)
+            await asyncio.wait_for(behind.started.wait(), 30)
         await _assert_put_off(door, "/v1/poll", b"{}")
         behind.gate.set()
         assert [(await one)[0] for one in [*held, poll]] == [200, 200, 200]

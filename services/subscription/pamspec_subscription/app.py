@@ -13,6 +13,7 @@ from pamspec_common.denials import Denials
 from pamspec_common.errors import PamspecError
 from pamspec_common.peers import Peer, RemotePeer, closing, peer_session
 from pamspec_common.principal import TokenSigner, TokenVerifier
+from pamspec_common.quotas import quotas_of
 from pamspec_common.service import Background, Part, Service
 from pamspec_subscription.channels.channel import Surroundings
 from pamspec_subscription.channels.doors import StreamDoors
@@ -38,6 +39,7 @@ from pamspec_subscription.handlers.subscribing import Subscribing
 from pamspec_subscription.lifecycle import Lifecycle
 from pamspec_subscription.link import BusLink
 from pamspec_subscription.model import Subscription
+from pamspec_subscription.quotas import SubscriptionQuotas
 from pamspec_subscription.registry import Registry
 from pamspec_subscription.rights import Access
 from pamspec_subscription.settings import Settings
@@ -88,7 +90,10 @@ class _App:
         pushed = {"nats": self._nats.leases.look, "webhook": self._webhooks.leases.look}
         endpoints = Endpoints(store, registry, access, terms.sealing, pushed["webhook"])
         keepalive_ms = self._settings.keepalive_ms
-        opening = Subscribing(store, lifecycle, registry, access, keepalive_ms, terms.targets, endpoints, pushed)
+        quotas = SubscriptionQuotas(quotas_of(self._settings.quota_defaults))
+        opening = Subscribing(
+            store, lifecycle, registry, access, quotas, keepalive_ms, terms.targets, endpoints, pushed
+        )
         cursor = Acknowledging(store, registry, access)
         polling = Polling(store, self._fanout, registry, lifecycle, access)
         return {

@@ -29,6 +29,7 @@ from pamspec_write.handlers.lanes import Lanes
 from pamspec_write.handlers.lookup import Lookup
 from pamspec_write.handlers.operations import OPERATIONS, Writes
 from pamspec_write.handlers.outbox import OutboxBound
+from pamspec_write.handlers.quotas import TenantQuotas
 from pamspec_write.handlers.scopes import Scopes
 from pamspec_write.import_door import ImportDoor
 from pamspec_write.model.content import CONTENT_TYPES, standard_schema
@@ -70,8 +71,9 @@ class _App:
         pepper = None if settings.key_pepper is None else settings.key_pepper.get_secret_value().encode()
         administration = Administration(pool, settings, access, authorizer, Keys(pepper))
         records = DenialRecords(pool, settings, access, lanes)
+        quotas = TenantQuotas(pool, settings, access)
         self._operations = Writes(
-            verifier, access, scopes, lanes, lookup, outbox, administration, self._denials, records
+            verifier, access, scopes, lanes, lookup, outbox, administration, self._denials, records, quotas
         ).operations()
         self._imports = Imports(pool, settings, access, outbox, self._wake)
         self.background.spawn("outbox", lambda: outbox.watch(self.background))

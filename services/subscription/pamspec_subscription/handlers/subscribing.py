@@ -28,6 +28,7 @@ from pamspec_subscription.lifecycle import Lifecycle, closed_record
 from pamspec_subscription.model import Subscription, check_position
 from pamspec_subscription.queries import ledger, subscriptions
 from pamspec_subscription.queries.subscriptions import NewSubscription
+from pamspec_subscription.quotas import SubscriptionQuotas
 from pamspec_subscription.registry import Registry
 from pamspec_subscription.rights import Access
 from pamspec_subscription.store import Store
@@ -44,11 +45,13 @@ class Subscribing:
         lifecycle: Lifecycle,
         registry: Registry,
         access: Access,
+        quotas: SubscriptionQuotas,
         keepalive_ms: int,
         targets: Targets,
         endpoints: Endpoints,
         pushed: Mapping[str, Callable[[], None]],
     ) -> None:
+        self._quotas = quotas
         self._store, self._lifecycle, self._registry = store, lifecycle, registry
         self._access, self._keepalive_ms, self._pushed = access, keepalive_ms, pushed
         self._targets, self._endpoints = targets, endpoints
@@ -114,7 +117,7 @@ class Subscribing:
             after_sequence=after,
             webhook_url=None if request.webhook is None else request.webhook.url,
         )
-        inserted = await subscriptions.insert(conn, new)
+        inserted = await self._quotas.insert(conn, new)
         found = await subscriptions.find_request(*sought)
         if found is None:
             raise ServiceUnavailable("The subscription was refused or removed meanwhile; try again with the same key.")

@@ -1,4 +1,4 @@
-"""Requests about rights: roles of actors, and the rules of a scope or of a whole tenant."""
+"""Requests about rights and quotas: roles of actors, rules of a scope or a whole tenant, what a tenant may take."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from pamspec_common.authorization.policies import MAX_TEXT
 from pamspec_common.documents import CommonFields, Pagination
 from pamspec_common.ids import Id
 from pamspec_common.instants import Instant
+from pamspec_common.quotas import Quotas
 from pamspec_write.documents.parts import Basis, MaybeRaw
 
 Role = Literal["reader", "contributor", "editor", "reviewer", "curator", "auditor", "admin", "platform"]
@@ -65,3 +66,16 @@ class ListAdministration(Administrative, kw_only=True):
     since: Instant | None = None
     until: Instant | None = None
     pagination: Pagination | None = None
+
+
+class GetQuotas(Administrative, kw_only=True):
+    tenant_id: Id | None = None
+    quotas_version: Annotated[int, msgspec.Meta(ge=1)] | None = None
+
+
+class SetQuotas(CommonFields, kw_only=True):
+    tenant_id: Id | None = None
+    actor: MaybeRaw = msgspec.UNSET
+    quotas: Quotas
+    expected_quotas_version: Annotated[int, msgspec.Meta(ge=0)]
+    policy_basis: Basis

@@ -21,6 +21,7 @@ from pamspec_write.documents.states import Transition
 from pamspec_write.handlers.access import refresh
 from pamspec_write.handlers.grants import fill_grants, refresh_authority
 from pamspec_write.handlers.rules import Rules
+from pamspec_write.handlers.storage import StorageQuotas
 from pamspec_write.model.attested import attest_ahead
 from pamspec_write.model.commands import BatchCommand, Command, Work, commands_of, scopes_of
 from pamspec_write.model.conformity import judge_ahead
@@ -28,7 +29,7 @@ from pamspec_write.model.decide import Decider
 from pamspec_write.model.facts import ScopeRef, ScopeState
 from pamspec_write.model.rows import Rows
 from pamspec_write.model.versions import Entropy
-from pamspec_write.queries.commit import erase, lock, write
+from pamspec_write.queries.commit import UsageRow, erase, lock, write
 from pamspec_write.queries.delegations import change_delegations
 from pamspec_write.queries.holds import change_held
 from pamspec_write.queries.prefetch import Wanted, prefetch
@@ -120,6 +121,7 @@ async def commit(
     settings: CommonSettings,
     rules: Rules,
     authorizer: Authorizer,
+    storage: StorageQuotas,
     works: Sequence[Work],
     *,
     wait: bool,
@@ -133,7 +135,7 @@ async def commit(
         await begin(conn, wanted.scopes)
         done = False
         try:
-            result = await _transaction(conn, rules, authorizer, works, wanted, refs, wait=wait)
+            result = await _transaction(conn, rules, authorizer, storage, works, wanted, refs, wait=wait)
             await conn.execute("COMMIT")
             done = True
             return result
@@ -151,6 +153,7 @@ async def _transaction(
     conn: Connection,
     rules: Rules,
     authorizer: Authorizer,
+    storage: StorageQuotas,
     works: Sequence[Work],
     wanted: Wanted,
     refs: dict[int, ScopeRef],
@@ -175,6 +178,7 @@ async def _transaction(
     await fill_grants(conn, mine, states)
     await refresh(conn, authorizer, commands_of(mine), states)
     await refresh_authority(conn, authorizer, mine, states)
+    await storage.fill(conn, (states[key] for key in revisions))
     rows = Rows()
     decider = Decider(states, rows, at, ENTROPY)
     answers = [(work, decider.decide(work)) for work in mine]
@@ -205,8 +209,12 @@ async def _write(conn: Connection, states: dict[int, ScopeState], rows: Rows) ->
     """One statement for everything that is common; AuthorizationMoved when a tenant's epoch is not the prefetch's."""
     if not rows.touched:
         return
+    freed = [rows.freed]
     if rows.erasures or rows.chosen:
-        await erase(conn, rows)
+        freed.append(await erase(conn, rows))
+    for by_scope in freed:
+        for scope_key, content_bytes in by_scope.items():
+            states[scope_key].stored.content_bytes -= content_bytes
     if rows.snapshots and not await insert_snapshots(conn, rows.snapshots):
         raise SnapshotTaken
     if rows.rules:
@@ -217,5 +225,17 @@ async def _write(conn: Connection, states: dict[int, ScopeState], rows: Rows) ->
         await change_held(conn, rows)
     heads = [states[key] for key in sorted(rows.touched)]
     tenants = {state.ref.tenant_id: state.tenant_epoch for state in heads}
-    if not await write(conn, tenants, heads, rows):
+    if not await write(conn, tenants, heads, rows, _usage(heads)):
         raise AuthorizationMoved
+
+
+def _usage(heads: Sequence[ScopeState]) -> list[UsageRow]:
+    """What the tenants of these scopes have stored more; nothing of those for whom it came to the same."""
+    found: dict[str, UsageRow] = {}
+    for state in heads:
+        now, before, tenant_id = state.stored, state.stored_before, state.ref.tenant_id
+        _, _, *sums = found.get(tenant_id, (tenant_id, 0, 0, 0, 0))
+        more = (now.objects - before.objects, now.versions - before.versions, now.content_bytes - before.content_bytes)
+        objects, versions, content_bytes = (one + another for one, another in zip(sums, more, strict=True))
+        found[tenant_id] = (tenant_id, state.quotas_version, objects, versions, content_bytes)
+    return [row for row in found.values() if any(row[2:])]

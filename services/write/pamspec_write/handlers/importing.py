@@ -17,11 +17,13 @@ from pamspec_common.calls import Answer
 from pamspec_common.errors import InvalidRequest, ServiceUnavailable
 from pamspec_common.postgres import Pool, connection
 from pamspec_common.principal import Principal
+from pamspec_common.quotas import quotas_of
 from pamspec_common.transfer import MAX_LINE, Manifest
 from pamspec_write.documents.transfer import Import
 from pamspec_write.handlers.access import Access, own_actor
 from pamspec_write.handlers.outbox import OutboxBound
 from pamspec_write.handlers.spool import Spool
+from pamspec_write.handlers.storage import StorageQuotas
 from pamspec_write.handlers.storing import File, Storing
 from pamspec_write.model.intake import Intake
 from pamspec_write.settings import Settings
@@ -63,6 +65,7 @@ class Imports:
     def __init__(self, pool: Pool, settings: Settings, access: Access, outbox: OutboxBound, wake: Wake) -> None:
         self._pool, self._settings, self._outbox, self._wake = pool, settings, outbox, wake
         self._access = access
+        self._quotas = StorageQuotas(quotas_of(settings.quota_defaults))
         self._under_way = 0
 
     async def run(self, asked: Asked, chunks: Chunks) -> Answer:
@@ -105,7 +108,7 @@ class Imports:
         assert intake.manifest is not None
         assert intake.scope is not None
         self._check_outbox()
-        storing = Storing(_file(asked, intake, self._settings.partitions))
+        storing = Storing(_file(asked, intake, self._settings.partitions), self._quotas)
         async with connection(self._pool, self._settings.pool_wait_ms) as conn:
             try:
                 answer = await storing.run(conn, spool)

@@ -21,8 +21,10 @@ from pamspec_common.authorization.rights import Authorizer
 from pamspec_common.calls import Answer, refusal
 from pamspec_common.errors import InternalError, PamspecError, ServiceUnavailable
 from pamspec_common.postgres import Pool, distrust
+from pamspec_common.quotas import quotas_of
 from pamspec_write.handlers.commit import AuthorizationMoved, Committed, SnapshotTaken, UsesMoved, commit
 from pamspec_write.handlers.rules import Rules
+from pamspec_write.handlers.storage import QuotasMoved, StorageQuotas
 from pamspec_write.model.commands import Work, names_of, scopes_of, size_of, try_again
 from pamspec_write.settings import Settings
 
@@ -67,6 +69,7 @@ class Lanes:
         self._pool, self._settings, self._wake = pool, settings, wake
         self._authorizer = authorizer
         self._rules = Rules()
+        self._storage = StorageQuotas(quotas_of(settings.quota_defaults))
         self._queues: list[deque[Waiting]] = [deque() for _ in range(settings.lanes)]
         self._running: list[asyncio.Task[None] | None] = [None] * settings.lanes
         self._apart: dict[tuple[int, ...], deque[Waiting]] = {}
@@ -172,8 +175,10 @@ class Lanes:
         pause = _FIRST_PAUSE_S
         for attempt in range(1, self._settings.commit_attempts + 1):
             try:
-                return await commit(self._pool, self._settings, self._rules, self._authorizer, works, wait=wait)
-            except (AuthorizationMoved, SnapshotTaken, UsesMoved) as moved:
+                return await commit(
+                    self._pool, self._settings, self._rules, self._authorizer, self._storage, works, wait=wait
+                )
+            except (AuthorizationMoved, QuotasMoved, SnapshotTaken, UsesMoved) as moved:
                 _log.info("decided too early: %s", type(moved).__name__, extra={"action": "batch_decided_again"})
             except TimeoutError:
                 raise ServiceUnavailable("The store is busy; try again with the same key.") from None

@@ -28,12 +28,14 @@ from pamspec_write.handlers.denials import DenialRecords
 from pamspec_write.handlers.lanes import Lanes
 from pamspec_write.handlers.lookup import Lookup
 from pamspec_write.handlers.outbox import OutboxBound
+from pamspec_write.handlers.quotas import OPERATIONS as QUOTAS
+from pamspec_write.handlers.quotas import TenantQuotas
 from pamspec_write.handlers.scopes import Scopes
 
 COMMANDS = tuple(REQUESTS)
 CONFLICT = b'"version_conflict"'
 DENIALS = (b'"access_denied"', b'"policy_denied"')
-OPERATIONS = (*COMMANDS, *KINDS, "batch", "create_scope", "get_operation", "record_denial")
+OPERATIONS = (*COMMANDS, *KINDS, *QUOTAS, "batch", "create_scope", "get_operation", "record_denial")
 
 _LARGE_BYTES = 64 * 1024
 _LARGE_AT_ONCE = 2
@@ -94,9 +96,10 @@ class Writes:
         administration: Administration,
         denials: Denials,
         records: DenialRecords,
+        quotas: TenantQuotas,
     ) -> None:
         self._verifier, self._scopes, self._lanes = verifier, scopes, lanes
-        self._access, self._administration = access, administration
+        self._access, self._administration, self._quotas = access, administration, quotas
         self._lookup, self._outbox = lookup, outbox
         self._denials, self._records = denials, records
         self._large = asyncio.Semaphore(_LARGE_AT_ONCE)
@@ -107,6 +110,7 @@ class Writes:
         return {
             **commands,
             **{name: self._handler(self._administer) for name in KINDS},
+            **{name: self._handler(self._tell_quotas) for name in QUOTAS},
             "batch": self._handler(self._batch),
             "create_scope": self._handler(self._create_scope),
             "get_operation": self._handler(self._get_operation),
@@ -166,6 +170,9 @@ class Writes:
 
     async def _record_denial(self, call: Call, document: dict[str, Any], principal: Principal) -> Awaitable[Answer]:
         return await self._records.record(document, call.body, principal)
+
+    async def _tell_quotas(self, call: Call, document: dict[str, Any], principal: Principal) -> Awaitable[Answer]:
+        return self._quotas.call(call.operation, document, call.body, principal)
 
     def _check_outbox(self, call: Call) -> None:
         if self._outbox.full:

@@ -33,6 +33,7 @@ from pamspec_common.transfer import (
     decode_line,
 )
 from pamspec_write.handlers.spool import Spool
+from pamspec_write.handlers.storage import StorageQuotas
 from pamspec_write.handlers.storing_rules import RuleStore
 from pamspec_write.model.commands import fingerprint, key_hash, operation_hash
 from pamspec_write.model.entry_lines import BadLine, Entry, read_entry
@@ -42,10 +43,12 @@ from pamspec_write.model.records import positions
 from pamspec_write.model.remapping import Remapping
 from pamspec_write.model.rows import NO_BASIS, AdministrationRow
 from pamspec_write.model.rule_lines import RuleLine
+from pamspec_write.model.storage import Growth, check_room
 from pamspec_write.queries import scopes, transfer
 from pamspec_write.queries.administration import record_change
 from pamspec_write.queries.commit import erase, write
 from pamspec_write.queries.deletion import deletion
+from pamspec_write.queries.usage import add_scope, count_scope, lock_usage, tenant_quotas
 
 BATCH_LINES = 200
 BATCH_BYTES = 1024 * 1024
@@ -93,6 +96,7 @@ class Storing:
     """One import on its way into the store."""
 
     file: File
+    quotas: StorageQuotas
     partition: int | None = None
     """The partition to wake, once something was stored."""
     line: int = 0
@@ -144,6 +148,7 @@ class Storing:
             raise self.refused("the last entry lies more than a day ahead of this service's clock; compare the clocks.")
         await self._check_all(conn, state)
         await rules.finish(conn)
+        await self._count(conn, state)
         answer = self._answer(state.last_hash, imported=True)
         answer.headers.update(positions(state, state.last_seq))
         await self._remember(conn, state, answer)
@@ -272,6 +277,21 @@ class Storing:
             arrivals.rows.erase_versions(key, await transfer.unerased(conn, key, arrivals.erasures))
             if arrivals.rows.chosen:
                 await erase(conn, arrivals.rows)
+
+    async def _count(self, conn: Connection, state: ScopeState) -> None:
+        """Count what was stored; ServiceUnavailable (429) where the scope or its tenant has no room for it.
+
+        The last step, since other commits of the tenant wait from here on.
+        """
+        key, tenant_id = state.ref.scope_key, state.ref.tenant_id
+        stored = await count_scope(conn, key, CHECK_S)
+        found = (await lock_usage(conn, [tenant_id]))[tenant_id]
+        version, text = await tenant_quotas(conn, tenant_id)
+        if version != found.quotas_version:
+            raise ServiceUnavailable("Quotas changed while the file was stored; try again with the same file.")
+        state.quotas, state.tenant_stored = self.quotas.of(text), found.stored
+        check_room(state, Growth(stored.objects, stored.versions, stored.content_bytes))
+        await add_scope(conn, tenant_id, key, stored)
 
     async def _check_all(self, conn: Connection, state: ScopeState) -> None:
         """What only the whole shows: every gap is explained, and no entry has the id of another."""

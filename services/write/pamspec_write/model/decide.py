@@ -9,6 +9,7 @@ from collections.abc import Callable
 from datetime import datetime
 
 import orjson
+from msgspec import structs
 
 from pamspec_common.calls import Answer, refusal
 from pamspec_common.errors import PamspecError
@@ -26,7 +27,7 @@ from pamspec_write.model.delegations import (
 from pamspec_write.model.entries import record_event
 from pamspec_write.model.erasures import delete, redact
 from pamspec_write.model.evaluation import moment
-from pamspec_write.model.facts import Document, ScopeState
+from pamspec_write.model.facts import Document, ScopeState, Stored
 from pamspec_write.model.grants import chain_of, check_room, check_standing, check_terms
 from pamspec_write.model.holds import hold_object, let_go, place_hold, release_hold
 from pamspec_write.model.making import Making
@@ -155,12 +156,15 @@ class Decider:
 
     def _all_or_none(self, batch: BatchCommand) -> list[Answer] | Answer:
         """The results, or the error of the first item that failed, with nothing written but that record."""
+        stored = {id(room): (room, structs.replace(room)) for room in map(_tenant_room, self._states.values()) if room}
         trial = Decider({key: state.copy() for key, state in self._states.items()}, Rows(), self._at, self._entropy)
         results: list[Answer] = []
         for index, item in enumerate(batch.items):
             result = trial._command(item)
             if result.status >= 400:
                 answer = batches.failed_item(batch, index, result)
+                for room, before in stored.values():
+                    room.objects, room.versions, room.content_bytes = structs.astuple(before)
                 if orjson.loads(result.body)["error"]["code"] not in UNSTORED_CODES:
                     self._remember_batch(batch, answer, None)
                 return answer
@@ -174,3 +178,7 @@ class Decider:
         now = wire(max(self._at, home.last_at))
         salt = self._entropy.salt()
         remember(home, self._rows, batch, answer, salt=salt, now=now, repeatable=batches.repeatable(batch, kept))
+
+
+def _tenant_room(state: ScopeState) -> Stored | None:
+    return state.tenant_stored

@@ -18,6 +18,7 @@ from msgspec import structs
 
 from pamspec_common.calls import Answer
 from pamspec_common.delegation.grants import Grant
+from pamspec_common.quotas import NO_QUOTAS, Quotas
 from pamspec_common.scope_policy import ScopePolicy
 from pamspec_write.model.content import ContentSchema
 from pamspec_write.model.rules import NO_RULES, ScopeRules
@@ -165,6 +166,14 @@ class Tally(msgspec.Struct, frozen=True):
     untold: int
 
 
+class Stored(msgspec.Struct):
+    """What is stored: objects and relationships that are not deleted, versions, bytes of content that is not erased."""
+
+    objects: int = 0
+    versions: int = 0
+    content_bytes: int = 0
+
+
 @dataclass(slots=True)
 class ScopeState:
     """One scope under its lock."""
@@ -178,6 +187,14 @@ class ScopeState:
     epoch_authz: int
     tenant_epoch: int
     rules_version: int = 0
+    stored: Stored = field(default_factory=Stored)
+    stored_before: Stored = field(default_factory=Stored)
+    """What was stored when the batch began."""
+    quotas_version: int = 0
+    quotas_text: str | None = None
+    quotas: Quotas = NO_QUOTAS
+    tenant_stored: Stored | None = None
+    """What the tenant has stored, where that is bounded; shared by the scopes of a tenant."""
     rules: ScopeRules = NO_RULES
     schemas: dict[str, ContentSchema] = field(default_factory=dict)
     """Registered schemas by schema_id: those that the batch may need."""
@@ -216,6 +233,16 @@ class ScopeState:
         elif self.edges.get(edge) == head.object_id:
             del self.edges[edge]
 
+    def count(self, head: Head, previous: Head | None) -> None:
+        """A version was added."""
+        deleted = head.availability_state == "deleted"
+        objects = 1 if previous is None else -int(deleted and previous.availability_state != "deleted")
+        for stored in (self.stored, self.tenant_stored):
+            if stored is not None:
+                stored.objects += objects
+                stored.versions += 1
+                stored.content_bytes += len(head.content or b"")
+
     @property
     def policy(self) -> ScopePolicy:
         """The policy that decisions here go by."""
@@ -251,6 +278,7 @@ class ScopeState:
         """A state that can be changed and thrown away."""
         return replace(
             self,
+            stored=structs.replace(self.stored),
             heads=dict(self.heads),
             records=dict(self.records),
             keys=dict(self.keys),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -24,6 +24,7 @@ from pamspec_write.model.projection import carried_projection
 from pamspec_write.model.records import ERASING, erasure_id, positions, remember, version_answer
 from pamspec_write.model.rows import NO_BASIS, AdministrationRow, Rows
 from pamspec_write.model.rules import ScopeRules
+from pamspec_write.model.storage import check_room, growth_of
 from pamspec_write.model.versions import (
     Draft,
     Entropy,
@@ -55,6 +56,7 @@ _GRANTED = (
 )
 """What every version of a grant repeats of its first."""
 _TAKING = frozenset({"delete", "redact"})
+_HAVE_ROOM = frozenset({*ERASING, "revoke_delegation"})
 
 
 @dataclass(slots=True)
@@ -79,6 +81,7 @@ class Making:
         """
         self.permit(draft, action or self.command.operation)
         self.check(draft)
+        self.check_room([draft])
         made = compose(self.state, draft, self.now, self.entropy)
         add_version(self.state, self.rows, made)
         return made
@@ -111,6 +114,17 @@ class Making:
         """Raise InvalidObject for content that breaks its schema; what a redaction cuts out is its own affair."""
         if self.command.operation not in ERASING:
             check_content(self.state, self.command, draft)
+
+    def check_room(self, drafts: Sequence[Draft]) -> None:
+        """Raise ServiceUnavailable (429) where storage is full.
+
+        What takes content or authority away, and what the service does by itself, always has room.
+        """
+        command = self.command
+        taking = any(draft.content is None and draft.previous and draft.previous.content for draft in drafts)
+        if command.rights is None or command.operation in _HAVE_ROOM or taking:
+            return
+        check_room(self.state, growth_of(drafts))
 
     @property
     def policy_version(self) -> str:

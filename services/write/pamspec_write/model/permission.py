@@ -26,6 +26,7 @@ _ACTIONS: dict[str, tuple[str, ...]] = {
     "get_access_rules": ("administer", "audit"),
     "explain_access": ("administer", "audit"),
     "list_administration": ("administer", "audit"),
+    "get_quotas": ("administer", "audit"),
     "place_hold": ("hold",),
     "release_hold": ("hold",),
     "batch": ("read", "query", "create", "administer", "audit"),

@@ -37,6 +37,7 @@ def promote(making: Making) -> Answer:
     drafts = (target, _superseded(making, source), relation)
     for draft in drafts:
         making.permit(draft, "promote")
+    making.check_room(drafts)
     new, old, edge = (
         compose(state, draft, making.now, making.entropy, ahead) for ahead, draft in enumerate(drafts, start=1)
     )

@@ -171,6 +171,8 @@ class Rows:
     """(scope_key, delegation_id, operation) -> the uses that events have yet to tell of."""
     authorized: set[int] = field(default_factory=set)
     """The scopes in which somebody may do more or less than before."""
+    freed: dict[int, int] = field(default_factory=dict)
+    """By scope_key: bytes of content that came and went in this transaction."""
     touched: set[int] = field(default_factory=set)
     """The scopes that have a row here."""
     partitions: set[int] = field(default_factory=set)
@@ -184,11 +186,17 @@ class Rows:
         else:
             version[VERSION_TO] = str(to_seq)
 
+    def free(self, scope_key: int, content: str) -> None:
+        """Content of this transaction goes again before it was ever stored."""
+        if content != NULL:
+            self.freed[scope_key] = self.freed.get(scope_key, 0) + len(content.encode())
+
     def erase_before(self, scope_key: int, object_id: str, before: int) -> None:
         """Erase an object's earlier versions, those of this batch included."""
         self.erasures.append((scope_key, object_id, before))
         for (key, sequence), version in self.versions.items():
             if key == scope_key and sequence < before and version[VERSION_OBJECT] == object_id:
+                self.free(scope_key, version[VERSION_CONTENT])
                 for column in (VERSION_SALT, VERSION_CONTENT, VERSION_PRIVATE, VERSION_PROJECTION):
                     version[column] = NULL
                 self._erase_record(scope_key, version[VERSION_OPERATION])
@@ -212,6 +220,8 @@ class Rows:
         for erasure in other.erasures:
             self.erase_before(*erasure)
         self.chosen += other.chosen
+        for scope_key, freed in other.freed.items():
+            self.freed[scope_key] = self.freed.get(scope_key, 0) + freed
         self.versions |= other.versions
         self.ends |= other.ends
         self.ledger += other.ledger

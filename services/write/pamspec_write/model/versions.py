@@ -153,6 +153,7 @@ def add_version(state: ScopeState, rows: Rows, made: Made) -> None:
     if made.previous is not None:
         rows.end_span(state.ref.scope_key, made.previous.ledger_seq, head.ledger_seq)
     state.put(head)
+    state.count(head, made.previous)
 
 
 def _public(state: ScopeState, draft: Draft, version_id: str, version_seq: int, now: str) -> Document:

@@ -34,10 +34,10 @@ WITH named AS (
   UNION
   SELECT * FROM unnest($4::bigint[], $5::bigint[]) AS k (scope_key, ledger_seq)),
 target AS MATERIALIZED (
-  SELECT v.scope_key, v.ledger_seq, p.operation_hash, p.ctid AS private_at
+  SELECT v.scope_key, v.ledger_seq, p.operation_hash, p.ctid AS private_at, p.bytes
   FROM named v
   CROSS JOIN LATERAL (
-    SELECT p.operation_hash, p.ctid, p.salt FROM core.version_private p
+    SELECT p.operation_hash, p.ctid, p.salt, octet_length(p.content) AS bytes FROM core.version_private p
     WHERE p.scope_key = v.scope_key AND p.ledger_seq = v.ledger_seq LIMIT 1) p
   WHERE p.salt IS NOT NULL),
 spans AS (
@@ -57,13 +57,17 @@ sources AS (
   WHERE e.ctid = ANY (ARRAY (
     SELECT o.ctid FROM target t CROSS JOIN LATERAL (
       SELECT o.ctid FROM core.source_event o
-      WHERE o.operation_hash = t.operation_hash AND o.scope_key = t.scope_key OFFSET 0) o)))
-UPDATE core.version_private p SET salt = NULL, content = NULL, private = NULL
-WHERE p.ctid = ANY (ARRAY (SELECT private_at FROM target))
+      WHERE o.operation_hash = t.operation_hash AND o.scope_key = t.scope_key OFFSET 0) o))),
+private AS (
+  UPDATE core.version_private p SET salt = NULL, content = NULL, private = NULL
+  WHERE p.ctid = ANY (ARRAY (SELECT private_at FROM target)))
+SELECT scope_key, sum(bytes)::bigint AS bytes FROM target WHERE bytes > 0 GROUP BY scope_key
 """
 
 # $1-$2: the tenants and the authorization epochs that the decisions rest on; a moved one writes nothing.
-# $3-$6: the scopes' heads. Then the columns of rows.Rows.arguments, each one text (see model/rows.py).
+# $3-$6, $68-$70: the scopes' heads. Then the columns of rows.Rows.arguments, each one text (see model/rows.py).
+# $71-$75: what tenants have stored more; under other quotas than the decisions rest on it answers false, and what it
+# wrote has to be rolled back.
 # The ends of relationships ($64-$67) come as empty columns where no version is a relationship's: then all are null.
 # A head's old span ends before its new one begins, because only one head per object may exist.
 WRITE_SQL = """
@@ -72,11 +76,23 @@ WITH guard AS MATERIALIZED (
   JOIN core.tenant t ON t.tenant_id = k.tenant_id WHERE t.epoch_authz <> k.epoch),
 head AS (
   UPDATE core.scope_head h
-  SET revision = h.revision + 1, last_seq = k.last_seq, last_hash = k.last_hash, last_at = k.last_at
-  FROM unnest($3::bigint[], $4::bigint[], $5::bytea[], $6::timestamptz[])
-    AS k (scope_key, last_seq, last_hash, last_at), guard
+  SET revision = h.revision + 1, last_seq = k.last_seq, last_hash = k.last_hash, last_at = k.last_at,
+    objects = k.objects, versions = k.versions, content_bytes = k.content_bytes
+  FROM unnest($3::bigint[], $4::bigint[], $5::bytea[], $6::timestamptz[], $68::bigint[], $69::bigint[], $70::bigint[])
+    AS k (scope_key, last_seq, last_hash, last_at, objects, versions, content_bytes), guard
   WHERE guard.ok AND h.scope_key = k.scope_key
   RETURNING h.scope_key, h.ledger_epoch),
+room AS MATERIALIZED (
+  SELECT u.tenant_id, u.shard, k.objects, k.versions, k.content_bytes
+  FROM unnest($71::text[], $72::bigint[], $73::bigint[], $74::bigint[], $75::bigint[])
+    AS k (tenant_id, quotas_version, objects, versions, content_bytes)
+  JOIN core.tenant_usage u ON u.tenant_id = k.tenant_id AND u.shard = pg_backend_pid() % 8, guard
+  WHERE guard.ok AND u.quotas_version = k.quotas_version
+  ORDER BY u.tenant_id FOR NO KEY UPDATE OF u),
+usage AS (
+  UPDATE core.tenant_usage u SET objects = u.objects + k.objects, versions = u.versions + k.versions,
+    content_bytes = u.content_bytes + k.content_bytes
+  FROM room k WHERE u.tenant_id = k.tenant_id AND u.shard = k.shard RETURNING u.shard),
 closed AS (
   UPDATE core.version_span s SET to_seq = k.to_seq FROM (
     SELECT k.to_seq, o.ctid FROM unnest(
@@ -178,8 +194,12 @@ source AS (
     AS k (
       scope_key, source_hash, operation_hash, salt, fingerprint), guard
   WHERE guard.ok)
-SELECT ok FROM guard
+SELECT ok AND (SELECT count(*) FROM usage) = cardinality($71::text[]) FROM guard
 """
+
+
+UsageRow = tuple[str, int, int, int, int]
+"""A tenant, the version of its quotas, and the objects, versions and bytes of content that it has more."""
 
 
 async def lock(conn: Connection, scope_keys: Sequence[int], *, wait: bool) -> tuple[dict[int, int], datetime | None]:
@@ -192,15 +212,19 @@ async def lock(conn: Connection, scope_keys: Sequence[int], *, wait: bool) -> tu
     return {row["scope_key"]: row["revision"] for row in rows}, rows[0]["now"] if rows else None
 
 
-async def erase(conn: Connection, rows: Rows) -> None:
-    """Erase what is erasable of the stored versions that the rows name."""
+async def erase(conn: Connection, rows: Rows) -> dict[int, int]:
+    """Erase what is erasable of the stored versions that the rows name; the bytes of content that went, by scope."""
     objects = [list(column) for column in zip(*rows.erasures, strict=True)] or [[], [], []]
     versions = [list(column) for column in zip(*rows.chosen, strict=True)] or [[], []]
-    await conn.execute(ERASE_SQL, *objects, *versions)
+    freed = await conn.fetch(ERASE_SQL, *objects, *versions)
+    return {row["scope_key"]: row["bytes"] for row in freed}
 
 
-async def write(conn: Connection, tenants: dict[str, int], heads: Sequence[ScopeState], rows: Rows) -> bool:
-    """Write everything that a batch decided; False, and nothing written, when a tenant's epoch has moved."""
+async def write(
+    conn: Connection, tenants: dict[str, int], heads: Sequence[ScopeState], rows: Rows, usage: Sequence[UsageRow] = ()
+) -> bool:
+    """Write everything that a batch decided; False when a tenant's epoch or quotas have moved: then roll back."""
+    more = [list(column) for column in zip(*usage, strict=True)] or [[]] * 5
     written: bool = await conn.fetchval(
         WRITE_SQL,
         list(tenants),
@@ -210,5 +234,9 @@ async def write(conn: Connection, tenants: dict[str, int], heads: Sequence[Scope
         [state.last_hash for state in heads],
         [state.last_at for state in heads],
         *rows.arguments(),
+        [state.stored.objects for state in heads],
+        [state.stored.versions for state in heads],
+        [state.stored.content_bytes for state in heads],
+        *more,
     )
     return written

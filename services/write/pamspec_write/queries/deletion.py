@@ -7,6 +7,7 @@ from typing import NamedTuple
 import asyncpg
 
 from pamspec_common.postgres import Connection
+from pamspec_write.queries.usage import let_go
 
 DELETION_SQL = """
 SELECT actor_id, policy_basis, requested_at, erased_versions, finished_at FROM core.scope_deletion WHERE scope_key = $1
@@ -144,4 +145,5 @@ async def finish(conn: Connection, work: LeasedDeletion) -> None:
     """Remove the rules of the scope, and say that all is done."""
     for sql in RULES_GONE_SQL:
         await conn.execute(sql, work.scope_key, work.tenant_id)
+    await let_go(conn, work.scope_key, work.tenant_id)
     await conn.execute(FINISH_SQL, work.scope_key)

@@ -9,7 +9,7 @@ import asyncpg
 import orjson
 
 from pamspec_common.postgres import Connection
-from pamspec_write.model.facts import Ends, Head, PastVersion, Record, ScopeRef, ScopeState, SourceRecord
+from pamspec_write.model.facts import Ends, Head, PastVersion, Record, ScopeRef, ScopeState, SourceRecord, Stored
 from pamspec_write.queries.relationships import ends
 from pamspec_write.queries.restored import restored
 from pamspec_write.queries.snapshots import evaluations
@@ -34,10 +34,13 @@ operation AS (
   UNION SELECT scope_key, operation_hash FROM known_key
   UNION SELECT scope_key, operation_hash FROM known_source)
 SELECT 's' AS tag, h.scope_key, NULL::text AS id, h.revision AS n1, h.last_seq AS n2, h.ledger_epoch::bigint AS n3,
-       h.epoch_authz AS n4, t.epoch_authz AS n5, h.last_at AS at, ARRAY[h.rules_version::text] AS texts,
+       h.epoch_authz AS n4, t.epoch_authz AS n5, h.last_at AS at,
+       ARRAY[h.rules_version::text, h.objects::text, h.versions::text, h.content_bytes::text, t.quotas_version::text,
+             q.quotas] AS texts,
        h.last_hash AS b1, NULL::bytea AS b2, NULL::bytea AS b3, NULL::bytea AS b4, NULL::bytea AS b5, NULL::bytea AS b6,
        NULL::bytea AS b7
 FROM core.scope_head h JOIN core.scope s USING (scope_key) JOIN core.tenant t USING (tenant_id)
+LEFT JOIN core.quotas q ON q.tenant_id = t.tenant_id AND q.quotas_version = t.quotas_version
 WHERE h.scope_key = ANY ($1::bigint[])
 UNION ALL
 SELECT 'h', o.scope_key, o.object_id, o.version_seq, o.from_seq, NULL, NULL, NULL, NULL,
@@ -161,8 +164,22 @@ async def prefetch(conn: Connection, wanted: Wanted, refs: Iterable[ScopeRef]) -
 
 
 def _scope(ref: ScopeRef, row: asyncpg.Record) -> ScopeState:
+    rules_version, objects, versions, content_bytes, quotas_version, quotas = row["texts"]
+    counts = int(objects), int(versions), int(content_bytes)
     return ScopeState(
-        ref, row["n1"], row["n2"], row["b1"], row["at"], row["n3"], row["n4"], row["n5"], int(row["texts"][0])
+        ref,
+        row["n1"],
+        row["n2"],
+        row["b1"],
+        row["at"],
+        row["n3"],
+        row["n4"],
+        row["n5"],
+        int(rules_version),
+        Stored(*counts),
+        Stored(*counts),
+        int(quotas_version),
+        quotas,
     )
 
 

@@ -17,7 +17,7 @@ from pamspec_common.instants import parse as parse_instant
 from pamspec_common.policy import acting_actor
 from pamspec_common.principal import RIGHT_SERVICE, Principal
 from pamspec_write.documents import Request
-from pamspec_write.documents.administration import Administrative
+from pamspec_write.documents.administration import Administrative, SetQuotas
 from pamspec_write.documents.decoding import decode
 from pamspec_write.documents.delegations import OfGrant
 from pamspec_write.documents.parts import Common
@@ -38,7 +38,7 @@ def no_such_grant() -> ObjectNotFound:
 
 
 def actor_of(
-    principal: Principal, request: Common | Administrative | OfGrant, document: dict[str, Any]
+    principal: Principal, request: Common | Administrative | SetQuotas | OfGrant, document: dict[str, Any]
 ) -> tuple[Actor, str | None]:
     """The actor of an operation, and the principal's own id when it acts for somebody else (S9)."""
     asserted = None if request.actor is msgspec.UNSET else decode(Actor, request.actor, InvalidRequest, "actor")

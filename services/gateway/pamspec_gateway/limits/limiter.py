@@ -1,0 +1,171 @@
+"""The limiter: the one place that every door passes before an operation goes to a service.
+
+Invariants: a request that is refused costs nobody's budget; what a request costs is charged to its principal and its
+tenant together; what waits long (polls, streams, transfers, reads that wait) takes no place among the requests.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections import Counter
+from collections.abc import Awaitable, Callable, Sequence
+
+import msgspec
+
+from pamspec_common.calls import Answer, Call
+from pamspec_common.errors import PamspecError, ServiceUnavailable
+from pamspec_common.peers import Peer
+from pamspec_common.principal import Principal
+from pamspec_common.quotas import NO_QUOTAS, Quotas
+from pamspec_common.service import Background
+from pamspec_common.telemetry import BUDGET_LEFT, LIMITED
+from pamspec_gateway.limits.budgets import MAX_WEIGHT
+from pamspec_gateway.limits.holders import Holder, TenantHolder, refuse_rate
+from pamspec_gateway.limits.sharing import Sharing
+from pamspec_gateway.limits.turns import Turns
+
+_log = logging.getLogger(__name__)
+_FORGET_AFTER_S = 60.0
+
+Documents = Callable[[Sequence[str]], Awaitable[dict[str, Quotas]]]
+"""The quota documents of those of the tenants that have one."""
+
+
+class _Items(msgspec.Struct):
+    items: list[msgspec.Raw] = []
+
+
+_items = msgspec.json.Decoder(_Items)
+
+
+class Limiter:
+    """The limits of one gateway process."""
+
+    def __init__(
+        self,
+        turns: Turns,
+        sharing: Sharing | None = None,
+        documents: Documents | None = None,
+        defaults: Quotas = NO_QUOTAS,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._turns, self._sharing, self._documents, self._clock = turns, sharing, documents, clock
+        self._defaults = NO_QUOTAS.over(defaults)
+        self._tenants: dict[str, TenantHolder] = {}
+        self._holders: dict[tuple[str, str], Holder] = {}
+        self._refused: Counter[str] = Counter()
+
+    async def holder(self, principal: Principal) -> Holder:
+        """Who holds the budgets of a principal, by the quotas of its tenant, which are looked at once before."""
+        tenant = self._tenants.get(principal.tenant_id)
+        if tenant is None:
+            tenant = self._tenants[principal.tenant_id] = TenantHolder(principal.tenant_id, self._defaults)
+        if not tenant.known:
+            await self._look_up([tenant])
+        tenant.used_at = self._clock()
+        key = (principal.tenant_id, principal.actor_id)
+        holder = self._holders.get(key)
+        if holder is None or holder.tenant is not tenant:
+            holder = self._holders[key] = Holder(tenant, principal.actor_id)
+        holder.used_at = tenant.used_at
+        return holder
+
+    def check(self, holder: Holder) -> None:
+        """Raise (429) when the principal or its tenant has no room for one more request; nothing is charged."""
+        spent = holder.check(self._clock())
+        if spent is not None:
+            self._refuse_rate(spent)
+
+    def charge(self, holder: Holder, weight: int = 1) -> None:
+        """Take what a request costs from both budgets, or refuse it (429) and take nothing."""
+        now = self._clock()
+        spent = holder.check(now)
+        if spent is not None:
+            self._refuse_rate(spent)
+        for budget in (holder.budget, holder.tenant.budget):
+            if budget.per_s:
+                budget.charge(now, weight)
+                if self._sharing is not None:
+                    self._sharing.charged(budget, now)
+
+    async def call(self, holder: Holder, peer: Peer, call: Call, *, waits: bool = False) -> Answer:
+        """Charge an operation, wait for its turn, and let the service answer it."""
+        self.charge(holder, _weight(call))
+        if waits or b'"wait_ms"' in call.body:
+            return await peer.call(call)
+        line = holder.tenant.line
+        if not self._turns.take(line):
+            await self._turns.wait(line)
+        try:
+            return await peer.call(call)
+        finally:
+            self._turns.give_back(line)
+
+    def check_room(self, tenant: TenantHolder, waits: bool, held: int, capacity: int) -> None:
+        """Raise (429) when the tenant holds its part of this process already."""
+        try:
+            tenant.check_room(waits, held, capacity)
+        except PamspecError:
+            self._refused["tenant.channels" if waits else "tenant.concurrency"] += 1
+            raise
+
+    def _refuse_rate(self, spent: tuple[object, float, str]) -> None:
+        self._refused[spent[2]] += 1
+        refuse_rate(spent)  # type: ignore[arg-type]
+
+    async def watch(self, background: Background, every_s: float) -> None:
+        """Look at the documents of all tenants in use again and again, and forget who is idle."""
+        while not await background.pause(every_s):
+            await self._look_up(list(self._tenants.values()))
+            self._forget()
+
+    async def _look_up(self, tenants: Sequence[TenantHolder]) -> None:
+        """Apply the documents in force; while they can't be read, what is known goes on to hold."""
+        if self._documents is None or not tenants:
+            return
+        try:
+            found = await self._documents([tenant.tenant_id for tenant in tenants])
+        except ServiceUnavailable as error:
+            _log.warning("quotas cannot be read: %s", error.message, extra={"action": "quotas_unread"})
+            return
+        for tenant in tenants:
+            tenant.known = True
+            quotas = found.get(tenant.tenant_id, NO_QUOTAS).over(self._defaults)
+            if quotas != tenant.quotas:
+                tenant.apply(quotas)
+
+    def _forget(self) -> None:
+        """Forget those who were not seen for a while and have spent nothing: they begin as they are."""
+        now = self._clock()
+        before = now - _FORGET_AFTER_S
+        for key, holder in list(self._holders.items()):
+            if holder.used_at < before and holder.budget.spent_until <= now and not holder.budget.queued:
+                del self._holders[key]
+        alive = {holder.tenant.tenant_id for holder in self._holders.values()}
+        for tenant_id, tenant in list(self._tenants.items()):
+            if tenant_id not in alive and tenant.used_at < before and tenant.idle(now):
+                del self._tenants[tenant_id]
+
+    def flush(self) -> None:
+        """Move counts and levels into the metrics; no label names a tenant or a principal."""
+        refused, self._refused = self._refused, Counter()
+        for limit, count in refused.items():
+            LIMITED.add(count, {"limit": limit})
+        now = self._clock()
+        left = {
+            "tenant": min((tenant.budget.left(now) for tenant in self._tenants.values()), default=1.0),
+            "principal": min((holder.budget.left(now) for holder in self._holders.values()), default=1.0),
+        }
+        for whose, share in left.items():
+            BUDGET_LEFT.set(share, {"of": whose})
+
+
+def _weight(call: Call) -> int:
+    """What an operation costs: one, or a batch as many as it has items."""
+    if call.operation != "batch":
+        return 1
+    try:
+        return min(MAX_WEIGHT, max(1, len(_items.decode(call.body).items)))
+    except msgspec.DecodeError:
+        return 1
