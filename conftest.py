@@ -88,6 +88,15 @@ async def database(template_database: TemplateDatabase) -> AsyncIterator[Databas
     await databases.drop_database(template_database.server_dsn, name)
 
 
+@pytest_asyncio.fixture(scope="module", loop_scope="session")
+async def module_database(template_database: TemplateDatabase) -> AsyncIterator[Database]:
+    """A database that the tests of one module share."""
+    name = databases.new_name("pamspec_module")
+    dsn = await databases.create_database(template_database.server_dsn, name, template_database.name)
+    yield Database(name, dsn, databases.role_dsns(dsn, template_database.passwords))
+    await databases.drop_database(template_database.server_dsn, name)
+
+
 @pytest_asyncio.fixture(loop_scope="session")
 async def nats_process(tmp_path: Path) -> AsyncIterator[EmbeddedNats]:
     """A nats-server of this test alone, empty (30 ms), which the test may kill and start again."""

@@ -125,6 +125,11 @@ class Context:
                 raise stale(head, floor)
             yield Moment(conn, scope_key, head, rights)
 
+    async def nowhere(self) -> None:
+        """Ask what a scope is asked that cannot be seen, so that one that does not exist takes as long."""
+        async with self.store.snapshot(0) as conn:
+            await scope_head(conn, 0)
+
     def read_cursor(self, text: str) -> Cursor:
         """The cursor of this request."""
         return self.cursors.read(text, self._bound())

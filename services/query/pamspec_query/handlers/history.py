@@ -33,7 +33,7 @@ async def inspect_history(context: Context, request: InspectHistory) -> Answer:
         check_reached(head, request.after_sequence or 0)
         after, until, snapshot = request.after_sequence or 0, head.last_seq, None
         if request.snapshot_id is not None:
-            snapshot = await snapshots.snapshot(conn, scope_key, request.snapshot_id)
+            snapshot = await snapshots.snapshot(conn, scope_key, request.snapshot_id, sight)
             until = snapshot.position
         if cursor is not None:
             check_cursor(cursor, head)

@@ -37,7 +37,7 @@ async def query(context: Context, request: Query) -> Answer:
     async with context.moment(request, wanted.narrowing()) as (conn, scope_key, head, rights):
         wanted = replace(wanted, sight=context.seen(rights))
         if request.snapshot_id is not None:
-            snapshot = await snapshots.snapshot(conn, scope_key, request.snapshot_id)
+            snapshot = await snapshots.snapshot(conn, scope_key, request.snapshot_id, wanted.sight)
             pinned = await snapshots.versions(conn, scope_key, snapshot)
             wanted = replace(wanted, ledger_sequence=snapshot.position, pinned=pinned)
         elsewhere: list[tuple[str, int]] = []

@@ -76,7 +76,7 @@ async def _read_past(context: Context, request: Read, subject_id: str, kind: byt
         sight = context.seen(rights)
         position = head.last_seq
         if request.snapshot_id is not None:
-            snapshot = await snapshots.snapshot(conn, scope_key, request.snapshot_id)
+            snapshot = await snapshots.snapshot(conn, scope_key, request.snapshot_id, sight)
             if not snapshot.holds(subject_id):
                 raise ObjectNotFound
             position = snapshot.position

@@ -19,8 +19,7 @@ SNAPSHOT_SQL = """
 SELECT p.document, p.ledger_epoch, p.watermark, l.entry_hash, s.ledger_id
 FROM core.snapshot p JOIN core.scope s USING (scope_key)
 LEFT JOIN core.ledger l ON l.scope_key = p.scope_key AND l.sequence = p.watermark
-WHERE p.scope_key = $1 AND p.snapshot_id = $2
-"""
+WHERE p.scope_key = $1 AND p.snapshot_id = $2"""
 
 # Each object's newest version up to the position, found from its own end: what others did since costs nothing.
 MEMBER_VERSIONS_SQL = """
@@ -38,7 +37,7 @@ WITH page AS MATERIALIZED (
 """
 _MEMBERS_SHOWN = """
   AND NOT EXISTS (
-    SELECT FROM jsonb_array_elements_text(coalesce(query.as_jsonb(document) -> 'included_object_ids', '[]')) m (id)
+    SELECT FROM jsonb_array_elements_text(coalesce(query.as_jsonb({document}) -> 'included_object_ids', '[]')) m (id)
     JOIN core.version_span s ON s.scope_key = $1 AND s.object_id = m.id AND s.to_seq = 9223372036854775807
     WHERE NOT """
 _PAGED = """
@@ -78,19 +77,27 @@ async def page(
     values: list[Any] = [scope_key, after, snapshot_id, limit + 1, max_bytes]
     sql = SNAPSHOT_PAGE_SQL
     if not sight.everything:
-        sql = _LISTED + _MEMBERS_SHOWN + shown(sight, values, is_head=True) + ")" + _PAGED
+        sql = _LISTED + _members_shown("document", sight, values) + _PAGED
     rows = await conn.fetch(sql, *values)
     found = [Sealed(row["snapshot_id"], row["ledger_epoch"], row["document"]) for row in rows[:limit]]
     return found, bool(rows) and rows[0]["found"] > len(found)
 
 
-async def snapshot(conn: Connection, scope_key: int, snapshot_id: str) -> Snapshot:
+def _members_shown(document: str, sight: Sight, values: list[Any]) -> str:
+    """That no member of the snapshot in that column is hidden; its arguments join the statement's `values`."""
+    return _MEMBERS_SHOWN.replace("{document}", document) + shown(sight, values, is_head=True) + ")"
+
+
+async def snapshot(conn: Connection, scope_key: int, snapshot_id: str, sight: Sight) -> Snapshot:
     """A snapshot of the scope.
 
-    SnapshotNotFound for one that is missing or of another scope, alike; and for one whose ledger is not the one any
+    SnapshotNotFound for one that is missing, of another scope or with a member that is not seen, alike and by the same
+    statement; and for one whose ledger is not the one any
     more that it was sealed on: it is never answered from another state.
     """
-    row = await conn.fetchrow(SNAPSHOT_SQL, scope_key, snapshot_id)
+    values: list[Any] = [scope_key, snapshot_id]
+    sql = SNAPSHOT_SQL if sight.everything else SNAPSHOT_SQL + _members_shown("p.document", sight, values)
+    row = await conn.fetchrow(sql, *values)
     if row is None:
         raise SnapshotNotFound
     found = _snapshot(row)

@@ -49,7 +49,7 @@ async def _events(
         found = matcher.select(page.entries)
         if acked:
             found = [entry for entry in found if entry.sequence not in acked]
-        if found and not permitted.sight.everything:
+        if not permitted.sight.everything:
             async with scoped(conn, [subscription.scope_key]):
                 found = await ledger.in_sight(conn, subscription.scope_key, found, permitted)
         after = page.scanned_to

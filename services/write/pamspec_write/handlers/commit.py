@@ -93,8 +93,10 @@ def wanted_of(works: Sequence[Work]) -> tuple[Wanted, dict[int, ScopeRef]]:
 
 
 def _want_edges(wanted: Wanted, command: Command) -> None:
-    """A relationship that is new or becomes active must find no active one of its kind."""
+    """A relationship that is new or active again must find no active one of its kind; one that changes, its ends."""
     key = command.scope.scope_key
+    if command.object_id is not None:
+        wanted.joined.add((key, command.object_id))
     if command.edge is not None:
         wanted.edges.add((key, *command.edge))
     elif isinstance(command.request, Transition) and command.request.target_state == "active":

@@ -55,6 +55,7 @@ _GRANTED = (
     "usage_limit",
 )
 """What every version of a grant repeats of its first."""
+_NO_END = ("o", None)
 _TAKING = frozenset({"delete", "redact"})
 _HAVE_ROOM = frozenset({*ERASING, "revoke_delegation"})
 
@@ -305,8 +306,17 @@ def expected_head(making: Making, expected_version_id: str, check: Callable[[str
 
 
 def visible(making: Making, head: Head) -> bool:
-    """Whether the actor may know of an object."""
-    return sees(making.command.rights, head.memory()) and making.covers(head.kind, head.object_type)
+    """Whether the actor may know of an object; of a relationship only with its ends, of those in its own scope."""
+    rights, state, ends = making.command.rights, making.state, head.ends
+    if not (sees(rights, head.memory()) and making.covers(head.kind, head.object_type)):
+        return False
+    if ends is None or rights is None:
+        return True
+    names = (ends.source,) if ends.target_scope_id is not None else (ends.source, ends.target)
+    memories = (
+        state.heads[name].memory() if name in state.heads else state.others.get(name, _NO_END)[1] for name in names
+    )
+    return all(memory is None or sees(rights, memory) for memory in memories)
 
 
 def following(head: Head, command: Command) -> Draft:

@@ -123,6 +123,8 @@ class Wanted:
         """What new relationships join, as `facts.EdgeKey`."""
         self.rivals: set[tuple[int, str]] = set()
         """Relationships that become active."""
+        self.joined: set[tuple[int, str]] = set()
+        """Relationships that are changed: whoever may not see an end does not see them."""
 
 
 async def prefetch(conn: Connection, wanted: Wanted, refs: Iterable[ScopeRef]) -> dict[int, ScopeState]:
@@ -158,8 +160,8 @@ async def prefetch(conn: Connection, wanted: Wanted, refs: Iterable[ScopeRef]) -
             states[row["scope_key"]].past[found.version_id] = found
     if wanted.restored:
         await restored(conn, states, wanted.restored)
-    if wanted.others or wanted.edges or wanted.rivals:
-        await ends(conn, states, wanted.others, wanted.edges, wanted.rivals)
+    if wanted.others or wanted.edges or wanted.rivals or wanted.joined:
+        await ends(conn, states, wanted.others, wanted.edges, wanted.rivals, wanted.joined)
     return states
 
 

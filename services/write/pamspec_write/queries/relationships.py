@@ -21,10 +21,23 @@ WITH edge AS (
     WHERE v.object_id = k.object_id AND v.scope_key = k.scope_key ORDER BY v.version_seq DESC LIMIT 1) v
   CROSS JOIN LATERAL (
     SELECT * FROM core.version_span s WHERE s.scope_key = v.scope_key AND s.from_seq = v.ledger_seq LIMIT 1) s
-  WHERE s.source_object_id IS NOT NULL)
+  WHERE s.source_object_id IS NOT NULL),
+other AS (
+  SELECT * FROM unnest($1::bigint[], $2::text[]) AS k (scope_key, object_id)
+  UNION
+  SELECT k.scope_key, e.object_id
+  FROM unnest($10::bigint[], $11::text[]) AS k (scope_key, object_id)
+  CROSS JOIN LATERAL (
+    SELECT v.ledger_seq FROM core.version v
+    WHERE v.object_id = k.object_id AND v.scope_key = k.scope_key ORDER BY v.version_seq DESC LIMIT 1) v
+  CROSS JOIN LATERAL (
+    SELECT * FROM core.version_span s WHERE s.scope_key = k.scope_key AND s.from_seq = v.ledger_seq LIMIT 1) s
+  CROSS JOIN LATERAL (VALUES (s.source_object_id),
+    (CASE WHEN s.target_scope_id IS NULL THEN s.target_object_id END)) AS e (object_id)
+  WHERE e.object_id IS NOT NULL)
 SELECT 'o' AS tag, k.scope_key, k.object_id AS id, ARRAY[s.kind::text, s.object_type, s.lifecycle_state,
        s.availability_state, s.retention_state, s.validation_state, s.created_by] AS texts
-FROM unnest($1::bigint[], $2::text[]) AS k (scope_key, object_id)
+FROM other k
 CROSS JOIN LATERAL (
   SELECT v.ledger_seq FROM core.version v
   WHERE v.object_id = k.object_id AND v.scope_key = k.scope_key ORDER BY v.version_seq DESC LIMIT 1) v
@@ -48,13 +61,17 @@ async def ends(
     others: Collection[tuple[int, str]],
     edges: Collection[tuple[int, str, str, str, str]],
     rivals: Collection[tuple[int, str]],
+    joined: Collection[tuple[int, str]],
 ) -> None:
     """Add to the states which of `others` are there, and the active relationships that join what `edges` name.
 
-    `rivals` are relationships by (scope_key, id): those that join what they join count too. What moves between the
+    `rivals` are relationships by (scope_key, id): those that join what they join count too. `joined` are
+    relationships of which the ends are looked up, in their own scope. What moves between the
     first statement of a prefetch and this one moves the scope's revision.
     """
-    for row in await conn.fetch(ENDS_SQL, *_columns(2, others), *_columns(5, edges), *_columns(2, rivals)):
+    for row in await conn.fetch(
+        ENDS_SQL, *_columns(2, others), *_columns(5, edges), *_columns(2, rivals), *_columns(2, joined)
+    ):
         state = states[row["scope_key"]]
         if row["tag"] == "o":
             kind, object_type, lifecycle, availability, retention, validation, creator = row["texts"]
