@@ -90,6 +90,7 @@ async def furnish(product: Product) -> None:
     places = {"hidden": (SCOPE, ADMIN), "foreign": (ELSEWHERE, ADMIN), "distant": (SCOPE, FAR_ADMIN)}
     for scope, by in places.values():
         await product.ok("create_scope", {"scope_id": scope, "scope_kind": "workspace"}, by)
+        await product.ok("bind_role", {"scope_id": scope, "actor_id": by.actor_id, "role": "admin", **BASIS}, by)
     for where, (scope, by) in places.items():
         document = {"scope_id": scope, "canonical_content": {"task_ref": "t:1", "content": {"is": where}}, **PROVENANCE}
         hidden = await product.ok("create", {**document, "object_type": "decision"}, by)
@@ -106,6 +107,16 @@ async def furnish(product: Product) -> None:
         note(product, "subscription", where, opened["subscription_id"])
         note(product, "operation", where, hidden["operation_id"])
         if where != "hidden":
+            grant = {
+                "scope_id": scope,
+                "delegated_actor": {"actor_id": "agent:delegate", "actor_kind": "agent"},
+                "granted_operations": ["read", "query"],
+                "not_before": "2026-01-01T00:00:00Z",
+                "not_after": "2999-01-01T00:00:00Z",
+                **BASIS,
+            }
+            granted = await product.ok("grant_delegation", grant, by)
+            note(product, "delegation", where, granted["delegation_id"], granted["version_id"])
             hold = await product.ok("place_hold", {"scope_id": scope, "object_type": "artifact", **BASIS}, by)
             note(product, "hold", where, hold["hold_id"])
             schema = {"scope_id": scope, "schema_id": f"https://example.org/{where}", "schema": {"type": "object"}}
@@ -207,7 +218,7 @@ CASES: dict[str, tuple[str, str, Make]] = {
     "read at a position": ("read", "object", named("object_id", as_of={"ledger_sequence": 1})),
     "read a version": ("read", "version", past(version_id=True)),
     "read a relationship": ("read", "relationship", named("relationship_id")),
-    "read a delegation": ("read", "object", named("delegation_id")),
+    "read a delegation": ("read", "delegation", named("delegation_id")),
     "read in a snapshot": ("read", "snapshot", past(snapshot_id=True)),
     "query in a snapshot": ("query", "snapshot", named("snapshot_id", query=ALL)),
     "query by where": (
@@ -244,14 +255,40 @@ CASES: dict[str, tuple[str, str, Make]] = {
     "look up": ("get_operation", "operation", lambda _, name: {"operation_id": name}),
     "release": ("release_hold", "hold", named("hold_id", **BASIS)),
     "schema": ("get_schema", "schema", named("schema_id")),
-    "act under a grant": ("query", "object", named("delegation_id", query=ALL)),
+    "read under a grant": ("query", "delegation", named("delegation_id", query=ALL)),
+    "write under a grant": (
+        "create",
+        "delegation",
+        named("delegation_id", object_type="claim", canonical_content="x", **PROVENANCE),
+    ),
+    "revoke": ("revoke_delegation", "delegation", named("delegation_id", **BASIS)),
+    "check": ("check_delegation", "delegation", named("delegation_id", operation="read")),
     "subscription": ("list_subscriptions", "subscription", named("subscription_id")),
     "poll": ("poll", "subscription", named("subscription_id")),
     "ack": ("ack", "subscription", named("subscription_id", sequence=1)),
     "reset": ("reset", "subscription", named("subscription_id", after_sequence=0)),
     "unsubscribe": ("unsubscribe", "subscription", named("subscription_id")),
 }
-WITHOUT_SCOPE = frozenset({"poll", "ack", "reset", "unsubscribe", "list_subscriptions"})
+SOLE_ID = {"subscription_id": "subscription", "delegation_id": "delegation", "snapshot_id": "snapshot"}
+
+
+def sole_ids() -> Iterator[tuple[str, tuple[str, str, Make]]]:
+    """A case for each other operation that asks for nothing but one id, which is unique in the tenant."""
+    cased = {operation for operation, _, _ in CASES.values()}
+    for operation, entry in contracts.operations().items():
+        required = contracts.schema(f"pamspec:operation:{operation}:request").get("required", [])
+        if entry.public and operation not in cased and len(required) == 1 and required[0] in SOLE_ID:
+            yield operation, (operation, SOLE_ID[required[0]], named(required[0]))
+
+
+CASES.update(list(sole_ids()))
+
+
+def names_its_scope(operation: str) -> bool:
+    """Whether the operation asks for a scope; snapshots are named with theirs."""
+    return "snapshots" in operation or "scope_id" in contracts.schema(f"pamspec:operation:{operation}:request").get(
+        "required", []
+    )
 
 
 async def asked(product: Product, case: str, where: str, monkeypatch: pytest.MonkeyPatch) -> tuple[Any, ...]:
@@ -260,7 +297,7 @@ async def asked(product: Product, case: str, where: str, monkeypatch: pytest.Mon
     name = product.ids[kind][where]
     for turn in ("cold", "warm"):
         mine = f"op:{case.replace(' ', '-')}.{where}.{turn}"
-        document: Document = {} if operation in WITHOUT_SCOPE else {"scope_id": SCOPE}
+        document: Document = {"scope_id": SCOPE} if names_its_scope(operation) else {}
         document |= {"operation_id": mine} | make(product, name)
         with recorded(monkeypatch) as statements:
             answer = await product.call(operation, document, GUEST)
@@ -272,12 +309,25 @@ async def asked(product: Product, case: str, where: str, monkeypatch: pytest.Mon
 async def test_what_cannot_be_seen_is_missing(case: str, product: Product, monkeypatch: pytest.MonkeyPatch) -> None:
     kind = CASES[case][1]
     missing = await asked(product, case, "missing", monkeypatch)
-    assert missing[3] or case == "act under a grant", "the statements are recorded"
+    assert missing[3] or case == "read under a grant", "the statements are recorded"
     for where in ELSEWHERE_KINDS:
         if where in product.ids[kind]:
             found = await asked(product, case, where, monkeypatch)
             assert found[:3] == missing[:3], where
             assert found[3] == missing[3], where
+
+
+@pytest.mark.parametrize("operation", ["list_snapshots", "compare_snapshots"])
+async def test_a_snapshot_by_its_id_alone(product: Product, operation: str) -> None:
+    members = ["snapshot_id"] if operation == "list_snapshots" else ["base_snapshot_id", "other_snapshot_id"]
+    answers = []
+    for name in product.ids["snapshot"].values():
+        document = {**dict.fromkeys(members, name), "operation_id": "op:1"}
+        answer = await product.call(operation, document, GUEST)
+        answers.append((answer.status, answer.headers, answer.body.replace(name.encode(), b"id")))
+    assert len(answers) == 4
+    assert answers[0][0] == 404
+    assert answers == answers[:1] * 4
 
 
 async def test_a_filter_on_what_cannot_be_seen(product: Product, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -300,8 +350,17 @@ async def test_a_filter_on_what_cannot_be_seen(product: Product, monkeypatch: py
 
 def test_every_operation_that_names_an_id_has_a_case() -> None:
     """What has none names nothing that is hidden from whoever may ask: actors, keys of its own tenant, whole scopes."""
-    named_ids = {"object_id", "relationship_id", "version_id", "snapshot_id", "subscription_id", "hold_id", "schema_id"}
-    asking = {"create", "record_event"}
+    named_ids = {
+        "delegation_id",
+        "object_id",
+        "relationship_id",
+        "version_id",
+        "snapshot_id",
+        "subscription_id",
+        "hold_id",
+        "schema_id",
+    }
+    asking = {"create", "record_event", "exercise_delegation"}
     cased = {operation for operation, _, _ in CASES.values()} | asking
     for operation in contracts.operations():
         members = contracts.schema(f"pamspec:operation:{operation}:request").get("properties", {})
