@@ -1,7 +1,8 @@
 """The typed client of a memory service, synchronous and asynchronous."""
 
 from pamspec_client.blocking import Client
-from pamspec_client.client import AsyncClient
+from pamspec_client.bus import NatsLogin
+from pamspec_client.client import AsyncClient, connect
 from pamspec_client.errors import (
     AccessDenied,
     ChannelReplaced,
@@ -31,7 +32,6 @@ from pamspec_client.errors import (
 )
 from pamspec_client.follow import Follow
 from pamspec_client.models import Envelope, Event, Imported, Outcome, Promotion
-from pamspec_client.nats_channel import NatsLogin
 from pamspec_client.transport import RetryPolicy
 from pamspec_client.wire import RawJson
 
@@ -72,4 +72,5 @@ __all__ = [
     "SubscriptionClosed",
     "UnsupportedObjectType",
     "VersionConflict",
+    "connect",
 ]

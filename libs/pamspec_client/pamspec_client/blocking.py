@@ -13,8 +13,8 @@ from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from types import TracebackType
 from typing import Any, Concatenate, ParamSpec, Self, TypeVar
 
+from pamspec_client.bus import NatsLogin
 from pamspec_client.client import AsyncClient
-from pamspec_client.nats_channel import NatsLogin
 from pamspec_client.transport import RetryPolicy
 
 P = ParamSpec("P")
@@ -198,3 +198,4 @@ class Client:
     export = _iterating(AsyncClient.export)
     import_ = _blocking(AsyncClient.import_)
     follow = _iterating(AsyncClient.follow)
+    events = _iterating(AsyncClient.events)

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import os
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping
+from contextlib import suppress
 from types import TracebackType
 from typing import Any, Self, Unpack
 
 from pamspec_client import requests as r
+from pamspec_client.bus import Bus, NatsLogin
+from pamspec_client.bus_transport import BusTransport, is_bus
 from pamspec_client.documents import FollowChannel
-from pamspec_client.errors import InvalidRequest, ObjectNotFound
+from pamspec_client.errors import ClientError, InvalidRequest, ObjectNotFound
 from pamspec_client.follow import Follow
 from pamspec_client.models import (
     BatchOutcome,
@@ -17,6 +20,7 @@ from pamspec_client.models import (
     CursorMoved,
     DeliveryPage,
     Envelope,
+    Event,
     HistoryPage,
     HoldPage,
     HoldPlaced,
@@ -48,7 +52,6 @@ from pamspec_client.models import (
     Unsubscribed,
 )
 from pamspec_client.models.document import D
-from pamspec_client.nats_channel import NatsLogin
 from pamspec_client.positions import REPLAYED, Positions
 from pamspec_client.proofs import CheckpointAnswer, Proof, VerifiedLedger
 from pamspec_client.transfer import File, Progress, exported, imported
@@ -96,8 +99,9 @@ _FLOORED = frozenset({"read", "query", "inspect_history"})
 class AsyncClient:
     """A client of one gateway as one principal.
 
-    `base_url` and `api_key` default to PAMSPEC_URL and PAMSPEC_API_KEY. With `session=True` reads never go back behind
-    what this client wrote or read before (monotonic reads); after a restore of the service the first read of a scope is
+    `base_url` and `api_key` default to PAMSPEC_URL and PAMSPEC_API_KEY. An address `nats://` goes over the bus, with
+    the same methods except export and import. With `session=True` reads never go back behind what this client wrote or
+    read before (monotonic reads); after a restore of the service the first read of a scope is
     refused with `position_outdated`. Every write carries an operation_id and an idempotency key,
     minted once per call when they are not given; a retry after a lost answer sends both again and is answered with the
     first outcome, so nothing is carried out twice. `version_conflict` is never retried.
@@ -117,11 +121,18 @@ class AsyncClient:
     ) -> None:
         url = base_url or os.environ.get("PAMSPEC_URL") or DEFAULT_URL
         key = api_key or os.environ.get("PAMSPEC_API_KEY")
-        self.api_key = key
-        self._transport = Transport(url, key, retry or RetryPolicy(), timeout_s)
+        self._transport: Transport
+        self.bus: Bus | None = None
+        """The connection to the bus, where the client has one."""
+        if is_bus(url):
+            self.bus = Bus(nats or NatsLogin(url), key)
+            self._transport = BusTransport(self.bus, retry or RetryPolicy(), timeout_s)
+        else:
+            self.bus = Bus(nats, key) if nats is not None else None
+            self._transport = Transport(url, key, retry or RetryPolicy(), timeout_s)
+        self._own_channel: FollowChannel = "nats" if is_bus(url) else "poll"
         self._positions = Positions()
         self._session = session
-        self.nats = nats
 
     async def __aenter__(self) -> Self:
         return self
@@ -134,6 +145,8 @@ class AsyncClient:
     async def aclose(self) -> None:
         """Close all connections; followers end with the loss of theirs."""
         await self._transport.close()
+        if self.bus is not None:
+            await self.bus.close()
 
     @property
     def base_url(self) -> str:
@@ -417,11 +430,28 @@ class AsyncClient:
         answer.__dict__["replayed"] = reply.headers.get(REPLAYED) == "true"
         return answer
 
+    async def events(self, **request: Unpack[r.SubscribeRequest]) -> AsyncGenerator[Event, None]:
+        """The events of a scope from now on, or after `after_sequence`, for as long as somebody iterates.
+
+        Opens a subscription, follows it as `follow` does, and ends it: over NATS where the client calls over it, else
+        by polls. Who leaves the loop early and not the program closes it: `async with aclosing(client.events(...))`.
+        """
+        channel: FollowChannel = self._own_channel
+        request["channel"] = channel
+        opened = await self.subscribe(**request)
+        try:
+            async with self.follow(opened.subscription_id, channel=channel) as events:
+                async for event in events:
+                    yield event
+        finally:
+            with suppress(ClientError):
+                await self.unsubscribe(subscription_id=opened.subscription_id)
+
     def follow(
         self,
         subscription_id: str,
         *,
-        channel: FollowChannel = "poll",
+        channel: FollowChannel | None = None,
         after_sequence: int | None = None,
         max_events: int = 500,
         window: int = 10_000,
@@ -436,18 +466,34 @@ class AsyncClient:
         event comes out once: copies are dropped by event_id within the last `window` events. Starts at the durable
         cursor, or after `after_sequence`. Raises SubscriptionClosed at the end of the subscription, ChannelReplaced
         when another consumer takes it over, and InvalidRequest when the position belongs to an older ledger epoch,
-        unless `resume_outdated` says to go on at the position that the service names.
+        unless `resume_outdated` says to go on at the position that the service names. Without `channel` over NATS where
+        the client calls over it, else by polls.
         """
         return Follow(
             self,
             subscription_id,
-            channel=channel,
+            channel=channel or self._own_channel,
             after_sequence=after_sequence,
             max_events=max_events,
             window=window,
             ack_every_s=ack_every_s,
             resume_outdated=resume_outdated,
         )
+
+
+def connect(
+    url: str | None = None,
+    api_key: str | None = None,
+    *,
+    session: bool = False,
+    retry: RetryPolicy | None = None,
+    timeout_s: float = 30.0,
+) -> AsyncClient:
+    """A client over whichever way the address means: `nats://` and `tls://` the bus, `http://` and `https://` HTTP.
+
+    `async with connect("nats://bus.example:4222", api_key=...) as memory:` has every method of the client.
+    """
+    return AsyncClient(url, api_key, session=session, retry=retry, timeout_s=timeout_s)
 
 
 def _name(request: dict[str, Any]) -> None:

@@ -1,67 +1,55 @@
 """The NATS delivery subject as a source of frames.
 
 The subject loses what is sent while nobody listens. Every frame names the one before it and progress names the head,
-so a hole or a lost tail shows; what is missing is read again by polls after the cursor. Acknowledgements go over HTTP.
+so a hole or a lost tail shows; what is missing is read again by polls after the cursor.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from pamspec_client.channels import SILENCE_S, PollSource, page_frames
-from pamspec_client.errors import AccessDenied, ClientError
-from pamspec_client.frames import Frame, Position, decode
+from pamspec_client.errors import ClientError
+from pamspec_client.frames import Frame, Lost, Position, decode
 
 if TYPE_CHECKING:
-    from nats.aio.client import Client as NatsClient
-    from nats.aio.msg import Msg
-
     from pamspec_client.client import AsyncClient
 
 _BUFFER = 10_000
-_REFUSALS = ("authorization", "authentication", "permissions violation")
-"""Words of the server's errors that no further try will change."""
 
-
-@dataclass(frozen=True)
-class NatsLogin:
-    """Where agents log in, with the credential of the client; with a seed as a user of the server's own."""
-
-    url: str
-    nkey_seed: str | None = field(default=None, repr=False)
-    token: str | None = field(default=None, repr=False)
-    """Another API key or signed token than the client's."""
+Arrival = Frame | ClientError | ConnectionError
 
 
 class NatsSource:
     """Frames of the delivery subject, completed by polls."""
 
     def __init__(self, client: AsyncClient, subscription_id: str, subject: str, max_events: int) -> None:
-        if client.nats is None:
-            raise ClientError("to follow over NATS give the client nats=NatsLogin(url)")
-        self._login = client.nats
-        self._token = None if client.nats.nkey_seed else client.nats.token or client.api_key
+        if client.bus is None:
+            raise ClientError("to follow over NATS connect to it, or give the client nats=NatsLogin(url)")
+        self._bus = client.bus
         self._subject = subject
         self._poll = PollSource(client, subscription_id, max_events)
         self._doubt = asyncio.Event()
 
     async def frames(self, after: Position) -> AsyncGenerator[Frame, None]:
-        """First what the ledger holds after the position, then live frames, without end."""
-        inbox: asyncio.Queue[Frame | AccessDenied] = asyncio.Queue(_BUFFER)
+        """First what the ledger holds after the position, then live frames, until the connection is lost."""
+        inbox: asyncio.Queue[Arrival] = asyncio.Queue(_BUFFER)
 
-        async def arrived(message: Msg) -> None:
+        def arrived(data: bytes) -> None:
             try:
-                inbox.put_nowait(decode(message.data))
+                inbox.put_nowait(decode(data))
             except asyncio.QueueFull:
                 self._doubt.set()
 
-        connection = await self._connect(inbox)
-        try:
-            await connection.subscribe(self._subject, cb=arrived)
-            await connection.flush()
+        def lost(error: ClientError | ConnectionError) -> None:
+            # What waits here is read again over the next connection.
+            while not inbox.empty():
+                inbox.get_nowait()
+            inbox.put_nowait(error)
+
+        async with self._bus.listening(self._subject, arrived, lost):
             self._doubt.set()
             at = after
             while True:
@@ -74,8 +62,6 @@ class NatsSource:
                 if frame is not None:
                     yield frame
                     at = _advanced(at, frame)
-        finally:
-            await connection.close()
 
     async def _read_again(self, after: Position) -> AsyncGenerator[Frame, None]:
         at = after
@@ -88,62 +74,16 @@ class NatsSource:
                 return
             at = end
 
-    async def _connect(self, inbox: asyncio.Queue[Frame | AccessDenied]) -> NatsClient:
-        """A connection that comes back by itself; AccessDenied when the bus refuses the login, now or later."""
-        try:
-            import nats
-        except ImportError:
-            raise ClientError("to follow over NATS install the extra: pip install 'pamspec-client[nats]'") from None
-        refused = asyncio.Event()
 
-        async def in_doubt() -> None:
-            self._doubt.set()
-
-        async def failed(error: Exception) -> None:
-            if any(word in str(error).lower() for word in _REFUSALS):
-                refused.set()
-                inbox.put_nowait(AccessDenied(f"the bus refuses the login of this client: {error}", status=401))
-            self._doubt.set()
-
-        parts = self._subject.split(".")
-        connecting = asyncio.ensure_future(
-            nats.connect(
-                self._login.url,
-                nkeys_seed_str=self._login.nkey_seed,
-                token=self._token,
-                inbox_prefix=f"_INBOX_{parts[2]}" if len(parts) > 3 else "_INBOX",
-                max_reconnect_attempts=-1,
-                reconnect_time_wait=0.25,
-                ping_interval=15,
-                max_outstanding_pings=2,
-                reconnected_cb=in_doubt,
-                error_cb=failed,
-            )
-        )
-        refusal = asyncio.ensure_future(refused.wait())
-        try:
-            await asyncio.wait([connecting, refusal], return_when=asyncio.FIRST_COMPLETED)
-            if not connecting.done():
-                raise await _refused(inbox)
-            return connecting.result()
-        finally:
-            refusal.cancel()
-            connecting.cancel()
-
-
-async def _refused(inbox: asyncio.Queue[Frame | AccessDenied]) -> AccessDenied:
-    while not isinstance(found := await inbox.get(), AccessDenied):
-        continue
-    return found
-
-
-async def _next(inbox: asyncio.Queue[Frame | AccessDenied]) -> Frame | None:
+async def _next(inbox: asyncio.Queue[Arrival]) -> Frame | None:
     try:
         async with asyncio.timeout(SILENCE_S):
             found = await inbox.get()
     except TimeoutError:
         return None
-    if isinstance(found, AccessDenied):
+    if isinstance(found, ConnectionError):
+        raise Lost from found
+    if isinstance(found, ClientError):
         raise found
     return found
 

@@ -126,7 +126,7 @@ class Transport:
 
 def failure(response: aiohttp.ClientResponse, body: bytes) -> PamspecError | aiohttp.ClientError | ProtocolError:
     """What an answer that is no success stands for; one of a proxy on the way counts as a lost connection."""
-    found = refusal_of(body, status=response.status, retry_after_s=_seconds(response.headers.get("Retry-After")))
+    found = refusal_of(body, status=response.status, retry_after_s=seconds(response.headers.get("Retry-After")))
     if found is not None:
         return found
     if response.status in _GATEWAY_FAILURES:
@@ -134,5 +134,6 @@ def failure(response: aiohttp.ClientResponse, body: bytes) -> PamspecError | aio
     return ProtocolError(f"status {response.status} without an error envelope; check the address")
 
 
-def _seconds(text: str | None) -> float | None:
+def seconds(text: str | None) -> float | None:
+    """The value of a Retry-After, or None."""
     return float(text) if text is not None and text.isdigit() else None

@@ -7,14 +7,14 @@ import signal
 import pytest
 
 from pamspec_client.blocking import _Loop
-from pamspec_client.errors import AccessDenied
+from pamspec_client.errors import ClientError
 from pamspec_client.frames import Frame
 from pamspec_client.nats_channel import _next
 
 
 @pytest.mark.parametrize("turns", range(5))
 async def test_a_cancellation_that_meets_a_frame_is_not_swallowed(turns: int) -> None:
-    inbox: asyncio.Queue[Frame | AccessDenied] = asyncio.Queue()
+    inbox: asyncio.Queue[Frame | ClientError | ConnectionError] = asyncio.Queue()
 
     async def follow() -> None:
         while True:

@@ -11,7 +11,7 @@ import uvloop
 from pamspec_cli import composition, development, processes
 from pamspec_cli.data import DataDirectory, chosen
 from pamspec_cli.deployment import Deployment
-from pamspec_cli.stack import servers
+from pamspec_cli.stack import Addresses, servers
 from pamspec_common.telemetry import setup_logging, setup_metrics
 
 SUMMARY = "run the whole service with its servers, until Ctrl-C"
@@ -88,15 +88,17 @@ async def _serve(data: DataDirectory, arguments: argparse.Namespace) -> None:
                 "agents": bool(addresses.callout),
             }
         )
-        _greet(gateway, key, data)
+        _greet(gateway, addresses, key, data)
         if arguments.processes:
             print(f"logs      {data.path / 'services'}/*/*.log")
         print("Ctrl-C stops it", flush=True)
         await asyncio.Event().wait()
 
 
-def _greet(gateway: str, key: development.DevelopmentKey, data: DataDirectory) -> None:
+def _greet(gateway: str, addresses: Addresses, key: development.DevelopmentKey, data: DataDirectory) -> None:
     print(f"gateway   {gateway}   ({gateway}/docs)")
+    if addresses.callout:
+        print(f"bus       {addresses.nats_url}   (agents log in with their keys)")
     print(f"key       {key.text}")
     print(f"data      {data.path}")
     print(f"shell     {development.export_line(gateway, key)}")
