@@ -25,7 +25,7 @@ EXAMPLES = Path(__file__).resolve().parents[3] / "contracts" / "examples" / "val
 CATALOGUE = contracts.operation_catalogue()
 OVER_BOTH = sorted(name for name, one in CATALOGUE.operations.items() if one.public and one.streams is None)
 OVER_HTTP = sorted(name for name, one in CATALOGUE.operations.items() if one.public and one.streams is not None)
-TOLD_ONCE = frozenset(("bind_role", "unbind_role", "create_key", "rotate_key", "revoke_key"))
+TOLD_ONCE = frozenset(("bind_role", "unbind_role", "create_key", "rotate_key", "revoke_key", "subscribe"))
 """The first answer tells of a change or shows a secret; later ones say that this was done."""
 HEADERS = ("pamspec-", "idempotency-replayed", "etag", "retry-after", "www-authenticate")
 _turns = itertools.count(1)

@@ -25,7 +25,7 @@ from cryptography.x509.oid import NameOID
 from pamspec_common import contracts
 from services.subscription.tests.world import Document
 
-WAIT_S = 40.0
+WAIT_S = 60.0
 
 
 @dataclass

@@ -11,7 +11,7 @@ from aiohttp import web
 
 from pamspec_common.principal import Principal
 from pamspec_common.service import Service
-from services.subscription.tests.endpoint import Answering, Delivery, Endpoint, endpoint, taken
+from services.subscription.tests.endpoint import WAIT_S, Answering, Delivery, Endpoint, endpoint, taken
 from services.subscription.tests.world import ADMIN, AGENT, GUEST, OTHER, Document, World, ok, refused, until
 
 LOOPBACK: Document = {
@@ -21,7 +21,7 @@ LOOPBACK: Document = {
     "webhook_retry_s": 0.05,
     "webhook_retry_limit_s": 0.2,
     "webhook_parked_retry_s": 3600.0,
-    "lease_s": 3.0,
+    "lease_s": 30.0,
 }
 
 
@@ -94,7 +94,7 @@ async def test_events_arrive_signed_in_order_and_move_the_cursor(
     async def noted() -> object:
         return await cursor(world, name) >= later[-1]
 
-    await until(noted, 40)
+    await until(noted, WAIT_S)
     attempts = await log(service, name)
     assert [one["attempt"] for one in attempts] == list(range(1, len(hook.seen) + 1))
     assert {(one["outcome"], one["status"]) for one in attempts} == {("delivered", 204)}
@@ -131,7 +131,7 @@ async def test_what_fails_is_tried_again_alone_and_then_in_growing_batches(
     async def logged() -> object:
         return len(await log(service, name)) == 7
 
-    await until(logged, 40)
+    await until(logged, WAIT_S)
     found = [(one["outcome"], one["status"], one["first_sequence"]) for one in await log(service, name)]
     assert found[:4] == [("failed", status, made[0]) for status in (500, 503, 429)] + [("delivered", 204, made[0])]
     assert await parked(service, name) == []
@@ -165,7 +165,7 @@ async def test_a_poisonous_event_is_parked_and_replayed(world: World, service: S
     async def stands() -> object:
         return await parked(service, name)
 
-    await until(stands, 40)
+    await until(stands, WAIT_S)
     (found,) = await parked(service, name)
     event = next(one for one in await world.events(scope) if one["sequence"] == bad)
     assert (found["sequence"], found["event_id"]) == (bad, event["event_id"])
@@ -196,7 +196,7 @@ async def test_only_its_owner_passes_over_a_parked_event(world: World, service: 
     async def stands() -> object:
         return await parked(service, name)
 
-    await until(stands, 40)
+    await until(stands, WAIT_S)
     moved = await ok(service, "replay", {"subscription_id": name, "skip": True, "sequence": made[1]})
     assert moved["next_after_sequence"] == made[1]
     await hook.until(lambda: made[2] in hook.kept)
@@ -226,7 +226,7 @@ async def test_gone_closes_the_subscription(world: World, service: Service, hook
         row = await world.admin.fetchrow("SELECT secrets FROM subscription.webhook WHERE subscription_id = $1", name)
         return row is not None and row["secrets"] is None
 
-    await until(erased, 40)
+    await until(erased, WAIT_S)
     entry = (await ok(service, "list_subscriptions", {"subscription_id": name}))["subscriptions"][0]
     assert entry["closed"] == {"reason": "endpoint_gone", "last_delivered_sequence": made[0] - 1}
     closed = (await world.events(scope))[-1]
@@ -254,7 +254,7 @@ async def test_unsubscribe_delivers_the_terminal_record_and_erases_the_log(
             name,
         )
 
-    await until(erased, 40)
+    await until(erased, WAIT_S)
     assert await log(service, name) == []
     await created(world, scope, 1)
     error = await refused(service, "replay", {"subscription_id": name})
@@ -276,7 +276,7 @@ async def test_a_terminal_record_for_a_dead_endpoint_is_given_up(world: World, h
         row = await world.admin.fetchrow("SELECT secrets FROM subscription.webhook WHERE subscription_id = $1", name)
         return row is not None and row["secrets"] is None
 
-    await until(erased, 40)
+    await until(erased, WAIT_S)
     assert 1 <= len([one for one in hook.seen if one.closed]) <= 3
 
 
@@ -322,6 +322,7 @@ async def test_content_is_that_of_the_time_of_delivery(world: World, service: Se
     await hook.until(lambda: hook.seen[-1].sequences == [again["ledger_sequence"]])
     gone = {"scope_id": scope, "policy_basis": "test", "expected_version_id": again["version_id"]}
     await world.written("delete", {"object_id": again["object_id"], **gone})
+    await hook.until(lambda: "another phrase" not in str(hook.seen[-1].body))
     hook.answer = taken
     await hook.until(lambda: again["ledger_sequence"] in hook.kept)
     assert "another phrase" not in str(hook.seen[-1].body)
@@ -374,7 +375,7 @@ async def test_the_log_keeps_so_many_attempts(world: World, hook: Endpoint) -> N
     async def trimmed() -> object:
         return [one["last_sequence"] for one in await log(service, name)][-1:] == made[-1:]
 
-    await until(trimmed, 40)
+    await until(trimmed, WAIT_S)
     assert len(await log(service, name)) == 3
     page = await ok(service, "list_deliveries", {"subscription_id": name, "pagination": {"limit": 2}})
     more = {"limit": 2, "cursor": page["next_cursor"]}

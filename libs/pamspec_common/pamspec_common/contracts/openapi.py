@@ -57,11 +57,31 @@ class _Builder:
                 "description": "Persistent memory for agents. Every operation is one JSON document with one answer.",
             },
             "paths": paths,
+            "webhooks": {"delivery": {"post": self._delivery()}},
             "components": {
                 "schemas": self._components.collected(),
                 "securitySchemes": {"key": {"type": "http", "scheme": "bearer"}},
             },
             "security": [{"key": []}],
+        }
+
+    def _delivery(self) -> Json:
+        """What a subscription over a webhook posts to its endpoint."""
+        names = ("webhook-id", "webhook-timestamp", "webhook-signature")
+        return {
+            "operationId": "webhook_delivery",
+            "summary": "Frames of a subscription, signed as Standard Webhooks describes.",
+            "tags": ["webhooks"],
+            "security": [],
+            "parameters": [
+                {"name": name, "in": "header", "required": True, "schema": {"type": "string"}} for name in names
+            ],
+            "requestBody": _json_body(self._components.use("pamspec:schema:webhook-delivery")),
+            "responses": {
+                "2XX": {"description": "The frames are safe; the next ones may come."},
+                "410": {"description": "Send no more: the subscription closes."},
+                "default": {"description": "Send them again later."},
+            },
         }
 
     def _operation(self, name: str, operation: Operation) -> Json:

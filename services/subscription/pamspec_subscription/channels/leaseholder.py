@@ -10,7 +10,7 @@ import asyncio
 import logging
 import os
 import socket
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from datetime import timedelta
 
 from pamspec_common import ids
@@ -45,6 +45,11 @@ class Leaseholder:
 
     def __len__(self) -> int:
         return len(self._held)
+
+    @property
+    def held(self) -> Collection[Key]:
+        """What this process holds."""
+        return self._held.keys()
 
     def look(self) -> None:
         """There is something new to claim."""

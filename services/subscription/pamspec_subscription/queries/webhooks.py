@@ -6,7 +6,7 @@ subscription, nothing of it counts any more.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
@@ -18,12 +18,20 @@ from pamspec_subscription.model import Subscription
 Key = tuple[str, str]
 
 CLAIM_SQL = """
-WITH due AS (
-  SELECT s.tenant_id, s.subscription_id FROM subscription.webhook w
+WITH free AS (
+  SELECT s.tenant_id, s.subscription_id, w.next_attempt_at,
+    row_number() OVER (PARTITION BY s.tenant_id ORDER BY w.next_attempt_at) AS place
+  FROM subscription.webhook w
   JOIN subscription.subscription s ON s.tenant_id = w.tenant_id AND s.subscription_id = w.subscription_id
   WHERE w.secrets IS NOT NULL AND w.next_attempt_at <= clock_timestamp() AND (w.failures > 0) = $3
     AND s.state <> 'opening' AND (s.lease_owner IS NULL OR s.lease_expires_at < clock_timestamp())
-  ORDER BY w.next_attempt_at LIMIT $4 FOR NO KEY UPDATE OF s SKIP LOCKED)
+), due AS (
+  SELECT s.tenant_id, s.subscription_id FROM free
+  LEFT JOIN unnest($6::text[], $7::integer[]) AS held(tenant_id, places) ON held.tenant_id = free.tenant_id
+  JOIN subscription.subscription s ON s.tenant_id = free.tenant_id AND s.subscription_id = free.subscription_id
+  WHERE free.place <= $5 - coalesce(held.places, 0)
+    AND (s.lease_owner IS NULL OR s.lease_expires_at < clock_timestamp())
+  ORDER BY free.next_attempt_at LIMIT $4 FOR NO KEY UPDATE OF s SKIP LOCKED)
 UPDATE subscription.subscription s SET lease_owner = $1, lease_expires_at = clock_timestamp() + $2::interval,
   channel_epoch = channel_epoch + 1, channel_kind = 'webhook'
 FROM due WHERE s.tenant_id = due.tenant_id AND s.subscription_id = due.subscription_id
@@ -179,9 +187,15 @@ class Tried:
     last: int
 
 
-async def claim(conn: Connection, owner: str, lease: timedelta, limit: int, *, failing: bool) -> list[Key]:
-    """Take leases of what is due and held by nobody: of endpoints that took the last delivery, or of `failing` ones."""
-    rows = await conn.fetch(CLAIM_SQL, owner, lease, failing, limit)
+async def claim(
+    conn: Connection, owner: str, lease: timedelta, limit: int, share: int, held: Mapping[str, int], *, failing: bool
+) -> list[Key]:
+    """Take leases of what is due and held by nobody: of endpoints that took the last delivery, or of `failing` ones.
+
+    No tenant gets more than its `share`, of which it has the places `held` by tenant.
+    """
+    places = (list(held), list(held.values()))
+    rows = await conn.fetch(CLAIM_SQL, owner, lease, failing, limit, share, *places)
     return [(row["tenant_id"], row["subscription_id"]) for row in rows]
 
 

@@ -1,8 +1,8 @@
 """Delivery over webhooks: which endpoints this process posts to, and what follows a failure.
 
 Invariants: endpoints do not wait for each other. Each has its own task and at most one request under way; one that
-fails gives its lease back until it is due again, and failing ones never hold more than a quarter of the places here.
-Endpoints that have not proved themselves have their own names' threads and connections.
+fails gives its lease back until it is due again. Failing ones never hold more than a quarter of the places here, one
+tenant never more than half. Endpoints that have not proved themselves have their own names' threads and connections.
 """
 
 from __future__ import annotations
@@ -10,7 +10,8 @@ from __future__ import annotations
 import logging
 import random
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections import Counter
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from contextlib import suppress
 from datetime import timedelta
 
@@ -62,14 +63,27 @@ class WebhookDeliverer:
             await lane.close()
 
     async def _claim(self, conn: Connection, owner: str, lease: timedelta) -> tuple[Sequence[Key], bool]:
-        room = min(_CLAIM_AT_ONCE, self._terms.places - len(self.leases))
-        claimed = await webhooks.claim(conn, owner, lease, room, failing=False) if room > 0 else []
-        room = min(room - len(claimed), max(1, self._terms.places // 4) - len(self._failing))
-        failing = await webhooks.claim(conn, owner, lease, room, failing=True) if room > 0 else []
+        places = self._terms.places
+        room = min(_CLAIM_AT_ONCE, places - len(self.leases))
+        claimed = await self._claimed(conn, owner, lease, room, self.leases.held, failing=False)
+        claimed_room = max(1, places // 4) - len(self._failing)
+        failing = await self._claimed(
+            conn, owner, lease, min(room - len(claimed), claimed_room), self._failing, failing=True
+        )
         self._failing.update(failing)
         if self._terms.places and (due := await webhooks.next_due(conn)) is not None:
             self.leases.look_in(due)
         return [*claimed, *failing], len(claimed) == _CLAIM_AT_ONCE
+
+    async def _claimed(
+        self, conn: Connection, owner: str, lease: timedelta, room: int, held: Iterable[Key], *, failing: bool
+    ) -> list[Key]:
+        """What is due and has a place here; one tenant never gets more than half of the places."""
+        if room <= 0:
+            return []
+        share = max(1, self._terms.places // (8 if failing else 2))
+        tenants = Counter(tenant for tenant, _ in held)
+        return await webhooks.claim(conn, owner, lease, room, share, tenants, failing=failing)
 
     async def _deliver(self, key: Key) -> bool:
         """One run of a channel: until the service stops it, the endpoint fails, or the subscription has ended."""
