@@ -26,6 +26,8 @@ class Load:
     per_second: float
     p50_ms: float
     p99_ms: float
+    put_off: int = 0
+    """Answers that a limit refused, where the load was paced."""
 
 
 class Generator:
@@ -53,15 +55,25 @@ class Generator:
             await child.wait()
 
     async def post(
-        self, url: str, path: str, body: bytes, key: str | None, seconds: float, connections: int = CONNECTIONS
+        self,
+        url: str,
+        path: str,
+        body: bytes,
+        key: str | None,
+        seconds: float,
+        connections: int = CONNECTIONS,
+        pause_s: float = 0.0,
     ) -> Load:
-        """Post a body again and again, with a new number in place of COUNTER each time."""
+        """Post a body again and again, with a new number in place of COUNTER each time.
+
+        With a pause each connection waits so long between an answer and its next request.
+        """
         whole = post_request(url, path, body, key)
         before, _, after = whole.partition(COUNTER)
         job = {"before": _text(before), "after": _text(after), "start": next(self._numbers)}
         if COUNTER not in whole:
             job = {"items": [_text(whole)]}
-        return await self.drive(url, job, seconds, connections)
+        return await self.drive(url, job | {"pause_s": pause_s}, seconds, connections)
 
     async def cycle(self, url: str, requests: list[bytes], seconds: float, connections: int = CONNECTIONS) -> Load:
         """Send these requests from the start again and again."""
@@ -78,7 +90,7 @@ class Generator:
         seen = json.loads(await child.stdout.readline())
         if seen["failed"] or not seen["count"]:
             raise LoadFailed(f"{url}: {seen['failed'] or 'no answer'} beside {seen['count']} successes")
-        return Load(seen["count"], seen["per_second"], seen["p50"] * 1000, seen["p99"] * 1000)
+        return Load(seen["count"], seen["per_second"], seen["p50"] * 1000, seen["p99"] * 1000, seen["put_off"])
 
 
 def post_request(url: str, path: str, body: bytes, key: str | None) -> bytes:

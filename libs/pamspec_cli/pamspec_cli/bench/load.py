@@ -26,6 +26,10 @@ class Job:
         self.port: int = document["port"]
         self.connections: int = document["connections"]
         self.seconds: float = document["seconds"]
+        self.pause_s: float = document.get("pause_s", 0.0)
+        """How long a connection waits before its next request."""
+        self.put_off = 0
+        """Answers that a limit refused (429): what a load beyond a limit is there for."""
         self.next_request = requests(document)
         self.latencies: list[float] = []
         self.failed: dict[str, int] = {}
@@ -83,11 +87,16 @@ class Connection(asyncio.Protocol):
         job = self._job
         if buffer[9:10] == b"2":
             job.latencies.append(now - self._sent)
+        elif buffer[9:12] == b"429" and job.pause_s:
+            job.put_off += 1
         else:
             status = buffer[9:12].decode("ascii", "replace")
             job.failed[status] = job.failed.get(status, 0) + 1
         if now < job.deadline:
-            self._send()
+            if job.pause_s:
+                asyncio.get_running_loop().call_later(job.pause_s, self._send)
+            else:
+                self._send()
         else:
             job.ended = max(job.ended, now)
             self._close()
@@ -134,6 +143,7 @@ async def drive(job: Job) -> dict[str, Any]:
         "p50": ordered[count // 2] if count else None,
         "p99": ordered[int(count * 0.99)] if count else None,
         "failed": job.failed,
+        "put_off": job.put_off,
     }
 
 

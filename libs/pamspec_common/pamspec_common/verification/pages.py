@@ -17,14 +17,19 @@ FROM core.scope s JOIN core.scope_head h USING (scope_key) WHERE s.scope_key = $
 """
 
 # Every table is read along its key, so the joins are merges and nothing is sorted. A page is cut where its content
-# grows beyond $5 bytes. The follower is one look-up by key for each version that counts as replaced.
+# grows beyond $5 bytes; only one that does is looked at row by row for that. The follower is one look-up by key for
+# each version that counts as replaced.
 PAGE_SQL = """
-WITH cut AS MATERIALIZED (
+WITH size AS MATERIALIZED (
+  SELECT sum(coalesce(octet_length(content), 0) + coalesce(octet_length(private), 0)) AS bytes
+  FROM core.version_private WHERE scope_key = $1 AND ledger_seq > $2 AND ledger_seq <= least($3, $2 + $4)),
+cut AS MATERIALIZED (
   SELECT min(ledger_seq) - 1 AS last FROM (
     SELECT ledger_seq, row_number() OVER run AS n,
       sum(coalesce(octet_length(content), 0) + coalesce(octet_length(private), 0)) OVER run AS bytes
     FROM core.version_private
     WHERE scope_key = $1 AND ledger_seq > $2 AND ledger_seq <= least($3, $2 + $4)
+      AND (SELECT bytes FROM size) > $5
     WINDOW run AS (ORDER BY ledger_seq)) sizes
   WHERE n > 1 AND bytes > $5)
 SELECT l.sequence, l.event_id, l.event_type, l.subject_id, l.recorded_at, l.event, l.entry_hash,

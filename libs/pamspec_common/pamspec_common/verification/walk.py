@@ -23,8 +23,8 @@ from pamspec_common.verification.segments import MAX_PROBLEMS, Segment
 
 PAGE_ROWS = 500
 PAGE_BYTES = 8 * 1024 * 1024
-SEGMENT_ROWS = 32_768
-"""A power of two, so that the trees of segments fit together."""
+SEGMENT_ROWS = 8_192
+"""A power of two, so that the trees of segments fit together; small, so that several processes end at the same time."""
 TALLY_ROWS = 100_000
 
 
