@@ -188,6 +188,14 @@ async def test_what_is_no_answer_is_a_failure(pieces: tuple[bytes, ...], forever
         assert (found.outcome, found.status) == (outcome, None)
 
 
+@pytest.mark.parametrize(("line", "status"), [(b"099 Odd", None), (b"000 Zero", None), (b"999 Odd", 999)])
+async def test_a_status_that_http_does_not_know_is_a_failure(line: bytes, status: int | None) -> None:
+    async with raw(b"HTTP/1.1 " + line + b"\r\nContent-Length: 0\r\n\r\n") as url, poster() as by:
+        found = await post(by, url)
+        assert found.outcome in ("failed", "unreachable")
+        assert found.status == (status if found.outcome == "failed" else None)
+
+
 async def test_nobody_there_and_no_such_name() -> None:
     async with endpoint() as hook:
         url = hook.url

@@ -308,6 +308,23 @@ async def test_a_lost_right_ends_a_quiet_one(world: World, service: Service, hoo
     assert hook.kept == made
 
 
+@pytest.mark.parametrize("failing", [False, True])
+async def test_a_deleted_scope_ends_it(world: World, hook: Endpoint, failing: bool) -> None:
+    service = await world.service(**LOOPBACK | {"upkeep_interval_s": 0.2})
+    scope = await world.scope()
+    made = await created(world, scope, 1)
+    if failing:
+        hook.answer = answering(*[500] * 10_000)
+    name = await follow(service, hook, scope, after_sequence=0, filter={"event_classes": ["object_created"]})
+    await hook.until(lambda: hook.seen)
+    await world.written("delete_scope", {"scope_id": scope, "policy_basis": "test"}, ADMIN)
+    hook.answer = taken
+    await hook.until(lambda: hook.closed)
+    assert hook.closed is not None
+    assert (hook.closed["reason"], (await world.row(name))["closed_reason"]) == ("scope_deleted", "scope_deleted")
+    assert set(hook.kept) <= set(made)
+
+
 async def test_content_is_that_of_the_time_of_delivery(world: World, service: Service, hook: Endpoint) -> None:
     """An event that waits for its endpoint does not bring what was erased meanwhile; the log never held it."""
     scope = await world.scope()

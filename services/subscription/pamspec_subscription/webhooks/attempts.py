@@ -50,7 +50,7 @@ class Next:
 
 
 def outcome_of(status: int) -> str:
-    """What a status means for the delivery."""
+    """What a status means for the delivery; one that HTTP does not know is a failure."""
     if 200 <= status < 300:
         return DELIVERED
     if status == 410:

@@ -34,6 +34,8 @@ from pamspec_subscription.webhooks.terms import Terms
 _log = logging.getLogger(__name__)
 
 _CLAIM_AT_ONCE = 200
+_PACE_S = 0.25
+"""How often endpoints that are due are looked for at most, where no failure here said when."""
 _LATER_S = 30.0
 """When to look again at what cannot be delivered for a reason of our own."""
 
@@ -72,7 +74,7 @@ class WebhookDeliverer:
         )
         self._failing.update(failing)
         if self._terms.places and (due := await webhooks.next_due(conn)) is not None:
-            self.leases.look_in(due)
+            self.leases.look_in(max(_PACE_S, due))
         return [*claimed, *failing], len(claimed) == _CLAIM_AT_ONCE
 
     async def _claimed(

@@ -26,6 +26,7 @@ from pamspec_subscription.webhooks.attempts import Attempt, outcome_of, retry_af
 from pamspec_subscription.webhooks.targets import Targets
 
 _NAME_THREADS = 16
+_FIRST_STATUS = 100
 _BODY_BYTES = 16 * 1024
 _BODY_S = 1.0
 _IDLE_S = 3.0
@@ -112,12 +113,13 @@ class Poster:
     async def post(self, url: URL, body: bytes, headers: Mapping[str, str]) -> Attempt:
         """Post a body once; whatever happens is the outcome."""
         began = time.monotonic()
+        status, again = None, None
         try:
             async with asyncio.timeout(self._limits.total_s + 1):
-                status, again = await self._post(url, body, headers)
-            outcome = outcome_of(status)
+                answered, again = await self._post(url, body, headers)
+            outcome, status = outcome_of(answered), answered if answered >= _FIRST_STATUS else None
         except (aiohttp.ClientError, OSError, TimeoutError, ValueError) as error:
-            outcome, status, again = _failure(error), None, None
+            outcome = _failure(error)
         return Attempt(outcome, status, again, int((time.monotonic() - began) * 1000))
 
     async def _post(self, url: URL, body: bytes, headers: Mapping[str, str]) -> tuple[int, float | None]:
