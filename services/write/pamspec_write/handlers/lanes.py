@@ -11,7 +11,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections import deque
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 
 import asyncpg
@@ -23,6 +22,7 @@ from pamspec_common.errors import InternalError, PamspecError, ServiceUnavailabl
 from pamspec_common.postgres import Pool, distrust
 from pamspec_common.quotas import quotas_of
 from pamspec_write.handlers.commit import AuthorizationMoved, Committed, SnapshotTaken, UsesMoved, commit
+from pamspec_write.handlers.queues import Queue, Waiting
 from pamspec_write.handlers.rules import Rules
 from pamspec_write.handlers.storage import QuotasMoved, StorageQuotas
 from pamspec_write.model.commands import Work, names_of, scopes_of, size_of, try_again
@@ -47,21 +47,6 @@ _FULL = (asyncpg.DiskFullError, asyncpg.OutOfMemoryError)
 _FIRST_PAUSE_S, _LAST_PAUSE_S = 0.05, 1.0
 
 
-class Waiting:
-    """A piece of work and who waits for its answer."""
-
-    __slots__ = ("future", "work")
-
-    def __init__(self, work: Work) -> None:
-        self.work = work
-        self.future: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
-
-    def answer(self, answer: Answer) -> None:
-        """Hand the answer over, once."""
-        if not self.future.done():
-            self.future.set_result(answer)
-
-
 class Lanes:
     """The group committer of one process."""
 
@@ -70,9 +55,9 @@ class Lanes:
         self._authorizer = authorizer
         self._rules = Rules()
         self._storage = StorageQuotas(quotas_of(settings.quota_defaults))
-        self._queues: list[deque[Waiting]] = [deque() for _ in range(settings.lanes)]
+        self._queues: list[Queue] = [Queue() for _ in range(settings.lanes)]
         self._running: list[asyncio.Task[None] | None] = [None] * settings.lanes
-        self._apart: dict[tuple[int, ...], deque[Waiting]] = {}
+        self._apart: dict[tuple[int, ...], Queue] = {}
         self._apart_tasks: set[asyncio.Task[None]] = set()
         self._apart_slots = asyncio.Semaphore(max(1, (settings.pool_size - settings.lanes) // 2))
         self._pending: dict[bytes, int] = {}
@@ -131,12 +116,12 @@ class Lanes:
         finally:
             self._running[lane] = None
 
-    def _take(self, queue: deque[Waiting]) -> list[Waiting]:
+    def _take(self, queue: Queue) -> list[Waiting]:
         """What waits, up to the limits of a group; one piece of work always fits."""
         group = [queue.popleft()]
         size = size_of(group[0].work)
         while queue and len(group) < self._settings.batch_limit:
-            size += size_of(queue[0].work)
+            size += size_of(queue.first.work)
             if size > self._settings.batch_bytes:
                 break
             group.append(queue.popleft())
@@ -213,13 +198,13 @@ class Lanes:
         keys = _scope_keys(waiting.work)
         queue = self._apart.get(keys)
         if queue is None:
-            queue = self._apart[keys] = deque()
+            queue = self._apart[keys] = Queue()
             task = asyncio.create_task(self._run_apart(keys, queue), name=f"apart-{keys[0]}")
             self._apart_tasks.add(task)
             task.add_done_callback(self._apart_tasks.discard)
         queue.append(waiting)
 
-    async def _run_apart(self, keys: tuple[int, ...], queue: deque[Waiting]) -> None:
+    async def _run_apart(self, keys: tuple[int, ...], queue: Queue) -> None:
         busy = ServiceUnavailable("The scope is busy; try again with the same key.")
         try:
             while queue:
