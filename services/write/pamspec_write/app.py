@@ -31,6 +31,7 @@ from pamspec_write.handlers.operations import OPERATIONS, Writes
 from pamspec_write.handlers.outbox import OutboxBound
 from pamspec_write.handlers.quotas import TenantQuotas
 from pamspec_write.handlers.scopes import Scopes
+from pamspec_write.handlers.uses import UseJob
 from pamspec_write.import_door import ImportDoor
 from pamspec_write.model.content import CONTENT_TYPES, standard_schema
 from pamspec_write.settings import Settings
@@ -81,6 +82,8 @@ class _App:
         self.background.spawn("denials", lambda: self._denials.run(self.background))
         holds = HoldJob(pool, settings, lanes)
         self.background.spawn("holds", lambda: holds.run(self.background))
+        uses = UseJob(pool, settings, lanes, grants)
+        self.background.spawn("uses", lambda: uses.run(self.background))
         deletions = DeletionJob(pool, settings)
         self.background.spawn("deletions", lambda: deletions.run(self.background))
 

@@ -30,6 +30,8 @@ class Settings(CommonSettings):
     """Objects that the job of legal holds moves at once."""
     hold_objects_per_s: float = Field(default=500.0, gt=0)
     """Objects per second, at most, that the job of legal holds moves in one process."""
+    use_poll_ms: int = Field(default=5000, ge=10)
+    """How often to look for uses of grants that are still to be told of."""
     deletion_poll_ms: int = Field(default=1000, ge=10)
     """How often to look for deleted scopes that are still to be erased."""
     deletion_versions: int = Field(default=1000, ge=1, le=10_000)

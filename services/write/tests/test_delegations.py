@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 import pytest
@@ -424,6 +425,27 @@ async def test_nobody_learns_of_a_grant_that_is_not_theirs(given: Delegating) ->
     assert await given.denied(granted, given.grantor) == "delegate"
 
 
+async def test_another_tenant_and_another_scope_are_out_of_reach(given: Delegating) -> None:
+    """The same actor in another tenant has no grant; an id that is granted names an object of this scope alone."""
+    writer = given.writer
+    elsewhere = Writer(writer.service, writer.settings, writer.admin, signer=writer.signer)
+    elsewhere.scope = await writer.new_scope()
+    foreign = await elsewhere.create(object_id="obj:of-another-scope")
+    granted = await given.grant(granted_object_ids=[foreign["object_id"]])
+    same = Principal(STRANGERS.tenant_id, given.delegate.actor_id, given.delegate.actor_kind)
+    for operation, document in (
+        ("create", given.creating(granted)),
+        ("update", given.updating(granted, foreign)),
+    ):
+        assert (await writer.refused(operation, document, by=same))["code"] == "scope_not_found"
+    assert (await writer.refused("check_delegation", given.checking(granted), by=same))["code"] == "object_not_found"
+    error = await writer.refused("update", given.updating(granted, foreign), by=given.delegate)
+    assert error["code"] == "scope_not_found"
+    error = await writer.refused("update", given.updating(granted, foreign, scope_id=given.scope), by=given.delegate)
+    assert error["code"] == "object_not_found"
+    assert not await given.events("delegation_exercised")
+
+
 async def test_a_platform_acts_for_the_delegate(given: Delegating) -> None:
     granted = await given.grant()
     made = await given.create(granted, BACKEND, actor=actor(given.delegate))
@@ -485,6 +507,38 @@ async def test_services_tell_of_the_reads_under_a_grant(given: Delegating) -> No
     error = await given.writer.refused("exercise_delegation", request, by=given.delegate)
     assert error["code"] == "access_denied"
     await given.writer.check_scope()
+
+
+async def test_uses_are_told_when_their_minute_is_over_and_before_a_revocation(given: Delegating) -> None:
+    """No use that a service told of is missing from the ledger, whenever the next one comes."""
+    writer = given.writer
+    granted = [await given.grant(granted_operations=["read", "query"]) for _ in range(2)]
+
+    async def exercise(of: Document, operation: str = "read") -> None:
+        request = {"delegation_id": of["delegation_id"], "operation": operation, "actor": actor(given.delegate)}
+        await writer.ok("exercise_delegation", request | {"count": 3}, by=SUBSCRIPTION)
+
+    for of in granted:
+        for operation in ("read", "query", "read", "query"):
+            await exercise(of, operation)
+
+    async def told(of: Document) -> int:
+        events = await given.events("delegation_exercised")
+        own = [event["payload"] for event in events if event["payload"]["delegation_id"] == of["delegation_id"]]
+        return sum(payload.get("count", 1) for payload in own)
+
+    await given.revoke(granted[0])
+    assert await told(granted[0]) == 12
+    assert (await given.events())[-1]["event_type"] == "delegation_revoked"
+    await writer.admin.execute(
+        "UPDATE core.delegation_tally SET told_at = told_at - interval '1 minute' WHERE delegation_id = $1",
+        granted[1]["delegation_id"],
+    )
+    async with asyncio.timeout(60):
+        while await told(granted[1]) < 12:
+            await asyncio.sleep(0.05)
+    assert await writer.count("core.delegation_tally", "untold > 0") == 0
+    await writer.check_scope()
 
 
 async def test_batches_act_under_a_grant(given: Delegating) -> None:

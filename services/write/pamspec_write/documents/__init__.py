@@ -7,6 +7,7 @@ from pamspec_write.documents.delegations import (
     ExerciseDelegation,
     GrantDelegation,
     RevokeDelegation,
+    TellUses,
 )
 from pamspec_write.documents.entries import RecordEvent
 from pamspec_write.documents.erasures import Delete, Redact
@@ -38,6 +39,7 @@ Request = (
     | RevokeDelegation
     | CheckDelegation
     | ExerciseDelegation
+    | TellUses
 )
 REQUESTS: dict[str, type[Request]] = {
     "create": Create,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Literal, get_args
 
 import msgspec
 
@@ -27,6 +27,7 @@ Delegable = Literal[
     "unsubscribe",
 ]
 Exercised = Literal["read", "query", "inspect_history", "subscribe", "unsubscribe"]
+EXERCISED: tuple[str, ...] = get_args(Exercised)
 ObjectType = Annotated[str, msgspec.Meta(min_length=1, max_length=MAX_KEY)]
 
 MAX_TYPES = 100
@@ -99,6 +100,12 @@ class CheckDelegation(OfGrant, kw_only=True):
     object_id: Id | None = None
     object_type: ObjectType | None = None
     consume: bool = True
+
+
+class TellUses(OfGrant, kw_only=True):
+    """What the job sends when a minute is over."""
+
+    operation: str
 
 
 class ExerciseDelegation(OfGrant, kw_only=True):

@@ -10,7 +10,7 @@ from pamspec_common.delegation.grants import Chain, authority, is_party, remaini
 from pamspec_common.delegation.loading import load_chain, load_chains
 from pamspec_common.postgres import Connection, Pool, connection
 from pamspec_common.principal import Principal
-from pamspec_write.documents.delegations import ExerciseDelegation
+from pamspec_write.documents.delegations import EXERCISED, ExerciseDelegation, RevokeDelegation, TellUses
 from pamspec_write.handlers.access import Resolve
 from pamspec_write.model.commands import Command, Work, commands_of, grants_of
 from pamspec_write.model.facts import ScopeRef, ScopeState
@@ -67,13 +67,15 @@ async def fill_grants(conn: Connection, works: Iterable[Work], states: Mapping[i
     for chain in (await load_chains(conn, wanted)).values():
         for grant in chain:
             states[grant.scope_key].grants[grant.delegation_id] = grant
-    tallied = {
-        (command.about.home.scope_key, command.about.delegation_id, command.request.operation)
-        for command in commands
-        if command.about is not None
-        and isinstance(command.request, ExerciseDelegation)
-        and remaining_uses(chain_of(states, command.about)) is None
-    }
+    tallied: set[tuple[int, str, str]] = set()
+    for command in commands:
+        ref, request = command.about, command.request
+        if ref is None or remaining_uses(chain_of(states, ref)) is not None:
+            continue
+        if isinstance(request, ExerciseDelegation | TellUses):
+            tallied.add((ref.home.scope_key, ref.delegation_id, request.operation))
+        elif isinstance(request, RevokeDelegation):
+            tallied.update((ref.home.scope_key, ref.delegation_id, operation) for operation in EXERCISED)
     if tallied:
         await fill_tallies(conn, states, tallied)
 

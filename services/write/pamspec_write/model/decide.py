@@ -23,6 +23,7 @@ from pamspec_write.model.delegations import (
     exercise_delegation,
     grant_delegation,
     revoke_delegation,
+    tell_uses,
 )
 from pamspec_write.model.entries import record_event
 from pamspec_write.model.erasures import delete, redact
@@ -72,6 +73,7 @@ DECISIONS: dict[str, Callable[[Making], Answer]] = {
     "revoke_delegation": revoke_delegation,
     "check_delegation": check_delegation,
     "exercise_delegation": exercise_delegation,
+    "tell_uses": tell_uses,
 }
 
 

@@ -6,6 +6,8 @@ of the scope in which the grant was made and of the one in which it works; both 
 
 from __future__ import annotations
 
+from datetime import datetime
+
 from msgspec import structs
 
 from pamspec_common.calls import Answer
@@ -24,6 +26,7 @@ from pamspec_write.documents.delegations import (
     GrantDelegation,
     GrantTerms,
     RevokeDelegation,
+    TellUses,
 )
 from pamspec_write.documents.parts import Provenance
 from pamspec_write.model.facts import Document, Head, ScopeState, Tally
@@ -32,7 +35,7 @@ from pamspec_write.model.making import Making, carried_provenance, following, st
 from pamspec_write.model.permission import permit
 from pamspec_write.model.records import check_answer, positions
 from pamspec_write.model.rows import GrantRow
-from pamspec_write.model.versions import Draft, actor_ids, add_event
+from pamspec_write.model.versions import Draft, actor_ids, add_event, add_version, compose
 
 DELEGATION = "delegation"
 """What stands for a grant where an object has its type."""
@@ -176,10 +179,17 @@ def revoke_delegation(making: Making) -> Answer:
     draft.states["lifecycle_state"] = "archived"
     provenance = command.provenance or carried_provenance(head, "revoke_delegation")
     making.account(draft, provenance, request.policy_basis)
-    made = making.version(draft)
+    making.permit(draft, command.operation)
+    target = making.states[grant.target_key]
+    untold = [key for key, tally in state.tallies.items() if key[0] == grant.delegation_id and tally.untold > 0]
+    ahead = 1 + (len(untold) if target is state else 0)
+    made = compose(state, draft, making.now, making.entropy, ahead)
+    for _, operation in untold:
+        _tell_rest(making, chain, operation)
+    add_version(state, making.rows, made)
     state.grants[grant.delegation_id] = structs.replace(grant, revoked=True)
     making.rows.revocations.append((state.ref.scope_key, grant.delegation_id, wire(making.clock)))
-    _moved(making, state, making.states[grant.target_key])
+    _moved(making, state, target)
     return making.finish(made, "delegation_revoked", facts=_parties(grant))
 
 
@@ -203,7 +213,7 @@ def check_delegation(making: Making) -> Answer:
     chain = chain_of(making.states, ref)
     if request.consume:
         chain = spend(making.states, making.rows.uses, ref)
-        _tell(making, chain, making.states[ref.target.scope_key])
+        _tell(making, chain, request.operation, object_id=request.object_id)
     beside = dumps({"operation_id": command.operation_id, "remaining_uses": remaining_uses(chain)})
     body = check_answer(envelope_bytes(head.metadata, None, head.private), beside)
     if not request.consume:
@@ -229,7 +239,7 @@ def exercise_delegation(making: Making) -> Answer:
     else:
         count = _tallied(making, ref.delegation_id, request.operation, request.count)
     if count is not None:
-        _tell(making, chain, target, count)
+        _tell(making, chain, request.operation, count, object_id=request.object_id)
     document = {
         "delegation_id": ref.delegation_id,
         "scope_id": ref.target.scope_id,
@@ -246,7 +256,7 @@ def _tallied(making: Making, delegation_id: str, operation: str, count: int) -> 
     """How many uses the next event tells of; None while the last one is of this minute."""
     state, key = making.state, (delegation_id, operation)
     now, known = making.clock, state.tallies.get(key)
-    if known is not None and wire(known.told_at)[:_MINUTE] >= wire(now)[:_MINUTE]:
+    if known is not None and _minute(known.told_at) >= _minute(now):
         state.tallies[key] = Tally(known.told_at, known.untold + count)
         told = None
     else:
@@ -255,6 +265,10 @@ def _tallied(making: Making, delegation_id: str, operation: str, count: int) -> 
     making.rows.tallies[state.ref.scope_key, *key] = state.tallies[key]
     making.rows.touched.add(state.ref.scope_key)
     return told
+
+
+def _minute(at: datetime) -> str:
+    return wire(at)[:_MINUTE]
 
 
 def _check_use(making: Making) -> None:
@@ -279,28 +293,46 @@ def _kind_and_type(state: ScopeState, object_id: str) -> tuple[str, str] | None:
     return None if other is None else (other[0], other[1]["object_type"])
 
 
-def _tell(making: Making, chain: Chain, target: ScopeState, count: int = 1) -> None:
-    """Add delegation_exercised to the ledger of the scope acted on."""
-    command = making.command
-    request = command.request
-    assert isinstance(request, CheckDelegation | ExerciseDelegation)
-    facts = making.payload(exercise_facts(chain, request.operation))
+def tell_uses(making: Making) -> Answer:
+    """The job: the uses of a minute that is over, which no event has told of."""
+    request, ref = making.command.request, making.command.about
+    assert isinstance(request, TellUses)
+    assert ref is not None
+    tally = making.state.tallies.get((ref.delegation_id, request.operation))
+    if tally is not None and tally.untold > 0 and _minute(tally.told_at) < _minute(making.clock):
+        _tell_rest(making, chain_of(making.states, ref), request.operation)
+    return Answer(200, b"{}")
+
+
+def _tell_rest(making: Making, chain: Chain, operation: str) -> None:
+    """Tell of the uses that no event has told of; the tally is then empty."""
+    state, key = making.state, (chain[-1].delegation_id, operation)
+    _tell(making, chain, operation, state.tallies[key].untold)
+    state.tallies[key] = making.rows.tallies[state.ref.scope_key, *key] = Tally(making.clock, 0)
+    making.rows.touched.add(state.ref.scope_key)
+
+
+def _tell(making: Making, chain: Chain, operation: str, count: int = 1, object_id: str | None = None) -> None:
+    """Add delegation_exercised to the ledger of the scope acted on, by the delegate."""
+    command, last = making.command, chain[-1]
+    target = making.states[last.target_key]
+    facts = making.payload(exercise_facts(chain, operation))
     if count > 1:
         facts["count"] = count
-    found = None if request.object_id is None else _kind_and_type(target, request.object_id)
-    object_id = request.object_id if found is not None and found[0] == "o" else None
+    found = None if object_id is None else _kind_and_type(target, object_id)
+    subject = object_id if found is not None and found[0] == "o" else None
     at = target.last_at if target is making.state else max(making.clock, target.last_at + MICROSECOND)
     add_event(
         target,
         making.rows,
         "delegation_exercised",
-        actor=command.actor,
+        actor=Actor(last.delegate.actor_id, last.delegate.actor_kind, delegation_id=last.delegation_id),
         operation_id=command.operation_id,
         payload=facts,
         now=making.now if target is making.state else wire(at),
         event_id=making.entropy.mint("evt"),
-        object_id=object_id,
-        subject_id=None if object_id is not None else chain[-1].delegation_id,
+        object_id=subject,
+        subject_id=None if subject is not None else last.delegation_id,
     )
     target.last_at = at
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
+from typing import NamedTuple
 
 from pamspec_common.postgres import Connection
 from pamspec_write.model.facts import ScopeState, Tally
@@ -20,6 +21,8 @@ SELECT t.scope_key, t.delegation_id, t.operation, t.told_at, t.untold
 FROM unnest($1::bigint[], $2::text[], $3::text[]) AS k (scope_key, delegation_id, operation)
 JOIN core.delegation_tally t USING (scope_key, delegation_id, operation)
 """
+
+UNTOLD_SQL = "SELECT tenant_id, scope_id, delegation_id, operation FROM core.untold_uses($1)"
 
 INSERT_GRANT_SQL = """
 INSERT INTO core.delegation (scope_key, delegation_id, tenant_id, target_key, grantor_id, grantor_kind, principal_id,
@@ -49,6 +52,20 @@ ON CONFLICT (scope_key, delegation_id, operation) DO UPDATE SET told_at = exclud
 """
 
 MOVE_EPOCHS_SQL = "UPDATE core.scope_head SET epoch_authz = epoch_authz + 1 WHERE scope_key = ANY ($1::bigint[])"
+
+
+class Untold(NamedTuple):
+    """Uses that no event tells of yet."""
+
+    tenant_id: str
+    scope_id: str
+    delegation_id: str
+    operation: str
+
+
+async def untold_uses(conn: Connection, limit: int) -> list[Untold]:
+    """Where there are uses to be told of, over all scopes, those that waited longest first."""
+    return [Untold(*row) for row in await conn.fetch(UNTOLD_SQL, limit)]
 
 
 async def credential_roles(
