@@ -14,6 +14,7 @@ from pamspec_cli.bench.durability import Weakened, check
 from pamspec_cli.bench.figures import Figure, Measured, at_least, in_turns, percentile
 from pamspec_cli.bench.generator import Generator, LoadFailed, post_request
 from pamspec_cli.bench.http import echo
+from pamspec_cli.bench.oracle import auc
 from pamspec_cli.servers.nats import EmbeddedNats
 from pamspec_cli.servers.postgres import EmbeddedPostgres
 
@@ -31,6 +32,12 @@ def test_a_figure_is_a_median_with_its_spread_beside_its_floor() -> None:
 @pytest.mark.parametrize(("share", "value"), [(0.5, 50), (0.99, 99), (1.0, 100), (0.001, 1)])
 def test_percentiles_are_values_that_were_seen(share: float, value: int) -> None:
     assert percentile(range(100, 0, -1), share) == value
+
+
+def test_how_well_a_threshold_tells_two_apart() -> None:
+    assert auc([1, 2, 3], [1, 2, 3]) == 0.5
+    assert auc([1, 2, 3], [4, 5, 6]) == auc([4, 5, 6], [1, 2, 3]) == 1.0
+    assert auc([1, 1, 1, 2], [1, 1, 2, 2]) == pytest.approx(0.625)
 
 
 async def test_product_and_floor_take_turns() -> None:

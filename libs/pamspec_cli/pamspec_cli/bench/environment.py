@@ -64,24 +64,26 @@ class Environment:
         return AsyncClient(product.url, self.key, nats=self.nats)
 
     @asynccontextmanager
-    async def product(self, *arguments: str) -> AsyncIterator[Product]:
+    async def product(self, *arguments: str, module: str = "pamspec_cli") -> AsyncIterator[Product]:
         """`pamspec up` with these arguments, on the servers of this run; it has ended afterwards."""
-        data = self.directory / ("up" + "".join(arguments))
+        data = self.directory / ("-".join(["up", module]) + "".join(arguments))
         if not data.exists():
             data.mkdir(mode=0o700)
             shutil.copytree(self.directory / "deployment" / "secrets", data / "secrets")
-        async with up(data, *arguments, environment=self.variables) as product:
+        async with up(data, *arguments, environment=self.variables, module=module) as product:
             yield product
 
 
 @asynccontextmanager
-async def up(data: Path, *arguments: str, environment: dict[str, str]) -> AsyncIterator[Product]:
-    """`pamspec up` on a data directory, as a child of this process."""
+async def up(
+    data: Path, *arguments: str, environment: dict[str, str], module: str = "pamspec_cli"
+) -> AsyncIterator[Product]:
+    """`pamspec up` on a data directory, as a child of this process; `module` stands for the command."""
     log = data / "up.log"
     data.mkdir(mode=0o700, exist_ok=True)
     with log.open("ab") as output:
         child = await asyncio.create_subprocess_exec(
-            *(sys.executable, "-m", "pamspec_cli", "up", "--data", str(data), *arguments),
+            *(sys.executable, "-m", module, "up", "--data", str(data), *arguments),
             stdin=asyncio.subprocess.DEVNULL,
             stdout=output,
             stderr=output,

@@ -4,6 +4,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 
 from pamspec_cli.bench import (
+    authorization,
     catchup,
     create_inprocess,
     delegation,
@@ -12,6 +13,7 @@ from pamspec_cli.bench import (
     idle,
     limits,
     operations,
+    oracle,
     queries,
     relay,
     transfer,
@@ -64,6 +66,11 @@ GROUPS = (
     Group(("http.create", "http.read", "http.batch_items"), http.one_process),
     Group(("http.create_processes",), _one(http.create_processes)),
     Group(("limits.noisy_p99",), _one(limits.noisy_neighbour)),
+    Group(("authorization.create",), _one(authorization.create)),
+    Group(
+        tuple(f"oracle.{name}.{where}" for name in oracle.OPERATIONS for where in oracle.PLACES),
+        oracle.oracle,
+    ),
     Group(("relay.drain",), _one(relay.drain)),
     Group(("delivery.sse", "delivery.nats"), delivery.commit_to_delivered),
     Group(("catchup.poll",), _one(catchup.catch_up)),
