@@ -238,7 +238,7 @@ async def test_what_no_message_can_carry_is_told(world: BusWorld) -> None:
 
 async def test_one_slow_request_holds_up_no_other_and_too_many_are_refused(own_world: BusWorld) -> None:
     world = own_world
-    gateway = await world.gateway(max_requests=5)
+    gateway = await world.gateway(max_requests=9)  # of which one tenant gets five
     agent = await world.agent(await world.key())
     world.behind.gate = asyncio.Event()
     slow = [asyncio.create_task(agent.request("read")) for _ in range(5)]
@@ -248,8 +248,9 @@ async def test_one_slow_request_holds_up_no_other_and_too_many_are_refused(own_w
 
     await until(under_way)
     refused = await agent.request("read")
-    assert refusal_of(refused.data)["code"] == "service_unavailable"
-    assert {"Pamspec-Status": "503", "Retry-After": "1"}.items() <= dict(refused.headers or {}).items()
+    error = refusal_of(refused.data)
+    assert (error["code"], error["details"]["limit"]) == ("service_unavailable", "tenant.concurrency")
+    assert {"Pamspec-Status": "429", "Retry-After": "1"}.items() <= dict(refused.headers or {}).items()
     waiting = asyncio.create_task(agent.request("poll"))
 
     async def polls() -> bool:
