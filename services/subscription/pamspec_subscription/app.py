@@ -65,7 +65,7 @@ class _App:
         around = Surroundings(
             self._store, self._fanout, settings.channel_stall_s, self._revoke, self._registry.compare_soon
         )
-        opener = Opener(around, self._registry, verifier, access, settings.channel_buffer)
+        opener = Opener(around, self._registry, verifier, access, self._denials, settings.channel_buffer)
         self._link = BusLink(settings, self._fanout)
         self._nats = NatsDeliverer(self._store, opener, self._link, settings.lease_s, settings.nats_window)
         terms = settings.webhook_terms()

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from services.subscription.tests.world import ADMIN, AGENT, GUEST, World, ok, refused, subscribed
+import aiohttp
+
+from services.subscription.tests.world import ADMIN, AGENT, GUEST, World, ok, refused, subscribed, token
 
 
 async def test_a_refusal_reaches_only_whom_it_concerns(world: World) -> None:
@@ -27,3 +29,19 @@ async def test_a_refusal_reaches_only_whom_it_concerns(world: World) -> None:
     assert got == {ADMIN: [event], AGENT: [], GUEST: [event]}
     assert event["actor"] == {"actor_id": GUEST.actor_id, "actor_kind": "agent"}
     assert (event["payload"]["operation"], event["payload"]["count"]) == ("subscribe", 3)
+
+
+async def test_a_stream_that_is_refused_is_told_of_too(world: World) -> None:
+    scope = await world.scope()
+    await world.bind("reader", scope)
+    service = await world.service()
+    name = await subscribed(service, scope, GUEST, channel="sse")
+    await world.unbind(scope)
+    async with world.served(service) as url, aiohttp.ClientSession() as session:
+        headers = {"x-pamspec-principal": token(GUEST)}
+        async with session.get(f"{url}/v1/subscriptions/{name}/stream", headers=headers) as response:
+            assert response.status == 404, await response.text()
+    told = [event for event in await world.events(scope) if event["event_type"] == "access_denied"]
+    assert [(event["actor"]["actor_id"], event["payload"]["operation"]) for event in told] == [
+        (GUEST.actor_id, "subscribe")
+    ]

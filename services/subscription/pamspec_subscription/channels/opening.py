@@ -6,6 +6,7 @@ import asyncio
 import logging
 from dataclasses import dataclass
 
+from pamspec_common.denials import Denials
 from pamspec_common.errors import InvalidRequest, PamspecError
 from pamspec_common.principal import Principal, TokenVerifier
 from pamspec_subscription.channels.channel import Channel, Sink, Surroundings
@@ -16,7 +17,7 @@ from pamspec_subscription.matching import Matcher
 from pamspec_subscription.model import STREAMED, AckWindow, Subscription, check_position
 from pamspec_subscription.queries import cursors, subscriptions
 from pamspec_subscription.registry import Registry, Seat
-from pamspec_subscription.rights import Access, Permitted, Right
+from pamspec_subscription.rights import REVOKED, Access, Permitted, Right
 from pamspec_subscription.visibility import own
 
 _log = logging.getLogger(__name__)
@@ -38,10 +39,16 @@ class Opener:
     """Opens and runs channels."""
 
     def __init__(
-        self, around: Surroundings, registry: Registry, verifier: TokenVerifier, access: Access, buffer: int
+        self,
+        around: Surroundings,
+        registry: Registry,
+        verifier: TokenVerifier,
+        access: Access,
+        denials: Denials,
+        buffer: int,
     ) -> None:
         self._around, self._registry, self._verifier = around, registry, verifier
-        self._access, self._buffer = access, buffer
+        self._access, self._denials, self._buffer = access, denials, buffer
 
     async def open(
         self, token: str, subscription_id: str, kind: str, position: tuple[int | None, int] | None
@@ -51,9 +58,13 @@ class Opener:
         self._registry.check_room()
         async with self._around.store.session() as conn:
             subscription = own(await subscriptions.load(conn, principal.tenant_id, subscription_id), principal)
-        permitted = await self._access.permitted(
-            principal, subscription.actor, subscription.scope_key, subscription.head.epochs
-        )
+        try:
+            permitted = await self._access.permitted(
+                principal, subscription.actor, subscription.scope_key, subscription.head.epochs
+            )
+        except REVOKED as error:
+            self._denials.note(principal, "subscribe", {"scope_id": subscription.scope_id}, error)
+            raise
         async with self._around.store.session() as conn:
             if subscription.channel not in STREAMED:
                 raise InvalidRequest(
