@@ -69,7 +69,7 @@ WHERE ctid = ANY (ARRAY (
   SELECT o.ctid FROM core.operation_record o
   WHERE o.scope_key = $1 AND o.ledger_seq IS NULL AND (o.salt IS NOT NULL OR o.answer IS NOT NULL) LIMIT $2))
 """
-RULES_GONE_SQL = (
+RULES_GONE = (
     "DELETE FROM core.access_rules WHERE tenant_id = $2 AND scope_key = $1",
     "DELETE FROM core.role_binding WHERE tenant_id = $2 AND scope_key = $1",
     "DELETE FROM core.scope_policy WHERE scope_key = $1 AND $2::text IS NOT NULL",
@@ -143,7 +143,7 @@ async def erase_records(conn: Connection, scope_key: int, limit: int) -> bool:
 
 async def finish(conn: Connection, work: LeasedDeletion) -> None:
     """Remove the rules of the scope, and say that all is done."""
-    for sql in RULES_GONE_SQL:
+    for sql in RULES_GONE:
         await conn.execute(sql, work.scope_key, work.tenant_id)
     await let_go(conn, work.scope_key, work.tenant_id)
     await conn.execute(FINISH_SQL, work.scope_key)
