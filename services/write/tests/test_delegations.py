@@ -396,7 +396,26 @@ async def test_a_grant_works_in_another_scope(given: Delegating) -> None:
     assert not await given.events("delegation_exercised")
     for scope in (given.scope, far):
         await writer.check_scope(scope)
-    assert await writer.count("core.scope_head", "epoch_authz > 1") == 2
+
+
+async def test_grants_and_revocations_raise_the_epochs_of_both_scopes(given: Delegating) -> None:
+    """What was kept or decided on the authorization before is noticed where the grant is and where it works."""
+    writer = given.writer
+    far = await writer.new_scope()
+    await bind(writer, given.grantor.actor_id, "contributor", far)
+
+    async def epochs() -> list[int]:
+        keys = [await writer.scope_key(scope) for scope in (given.scope, far)]
+        sql = "SELECT epoch_authz FROM core.scope_head WHERE scope_key = ANY ($1) ORDER BY scope_key"
+        return [row["epoch_authz"] for row in await writer.admin.fetch(sql, keys)]
+
+    before = await epochs()
+    granted = await given.grant(target_scope_id=far)
+    assert await epochs() == [epoch + 1 for epoch in before]
+    await given.create(granted, scope_id=far)
+    assert await epochs() == [epoch + 1 for epoch in before]
+    await given.revoke(granted)
+    assert await epochs() == [epoch + 2 for epoch in before]
 
 
 async def test_nobody_learns_of_a_grant_that_is_not_theirs(given: Delegating) -> None:
