@@ -10,6 +10,7 @@ from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
 
 import asyncpg
+import uvloop
 
 from pamspec_cli.connection import Misused
 from pamspec_common.postgres import scoped
@@ -60,7 +61,7 @@ class _Worker:
     """What a process keeps between segments."""
 
     def __init__(self, dsn: str) -> None:
-        self.loop = asyncio.new_event_loop()
+        self.loop = uvloop.new_event_loop()
         self.connection: asyncpg.Connection[asyncpg.Record] = self.loop.run_until_complete(asyncpg.connect(dsn))
 
     async def check(self, part: Part) -> Segment:
