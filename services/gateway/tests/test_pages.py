@@ -17,7 +17,10 @@ async def test_health_needs_no_key(door: Door) -> None:
         assert response.status == 200
         document = orjson.loads(await response.read())
     assert document["status"] == "ready"
-    assert set(document["parts"]) == {"keys", "write.storage", "query.storage", "subscription.storage"}
+    assert set(document["parts"]) == {
+        "keys",
+        *(f"{name}.storage" for name in ("write", "query", "subscription", "delegation")),
+    }
 
 
 async def test_readiness_names_the_part_that_is_not_well(door: Door) -> None:
