@@ -120,7 +120,7 @@ class _Query:
         """A document of an operation, and what its handler works with."""
         request = decode(kind, document)
         asserted = None if request.actor is None else msgspec.structs.asdict(request.actor)
-        actor, _ = acting_actor(principal, asserted)
+        actor, _ = acting_actor(principal, asserted, by_role=True)
         if self.store is None or self.authorizer is None:
             raise ServiceUnavailable("The service is starting; try again.")
         return Context(self.store, self.cursors, self.authorizer, principal, actor, name, document), request

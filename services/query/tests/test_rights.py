@@ -419,3 +419,26 @@ async def test_neighbours_by_name_are_strangers(seeding: Conn, door: Door, scope
         assert answer.status == 404
     for name in (f"{SCOPE}a", "workspace:A", "workspace:_"):
         assert (await reader(door)("query", scope_id=name, query=ALL)).status == 404
+
+
+async def test_the_role_platform_lets_a_principal_read_for_its_agents(seeding: Conn, door: Door) -> None:
+    """S9: by the role as by the right; what is seen is what that actor may see."""
+    scope = Scope(SCOPE)
+    scope.put("obj:x", "text")
+    await scope.flush(seeding)
+    platform = door.as_("agent:platform", roles=["reader"])
+    read = {"scope_id": SCOPE, "object_id": "obj:x", "actor": {"actor_id": "agent:small", "actor_kind": "agent"}}
+    refused = await platform.refused("read", **read)
+    assert (refused["code"], refused["details"]) == ("access_denied", {"action": "assert_actor"})
+    assert (await platform.ok("list_scopes", actor=read["actor"]))["scopes"] == []
+    await bind(seeding, "agent:platform", "platform", scope)
+    assert await platform.ok("read", **read)
+    assert len((await platform.ok("list_scopes", actor=read["actor"]))["scopes"]) == 1
+    await seeding.execute("DELETE FROM core.role_binding WHERE actor_id = 'agent:platform'")
+    await moved(seeding, scope)
+    assert (await platform.refused("read", **read))["code"] == "access_denied"
+    nobody = door.as_("agent:nobody", roles=[])
+    there = await nobody.refused("read", **read)
+    nowhere = await nobody.refused("read", **{**read, "scope_id": "workspace:nowhere"})
+    assert there["code"] == "scope_not_found"
+    assert {**there, "operation_id": ""} == {**nowhere, "operation_id": ""}

@@ -11,6 +11,7 @@ from pamspec_common.authorization.loading import load_rights
 from pamspec_common.authorization.rights import Asker, Authorizer, Epochs, Rights
 from pamspec_common.authorization.sight import EVERYTHING, Sight, require, sight
 from pamspec_common.errors import AccessDenied, PolicyDenied, ScopeNotFound
+from pamspec_common.policy import needs_role
 from pamspec_common.postgres import Connection
 from pamspec_common.principal import Principal
 from pamspec_subscription.matching import Viewer, viewer_of
@@ -89,6 +90,8 @@ class Access:
             principal.actor_id,
             principal.roles,
             actor.get("delegation_id"),
+            needs_role(principal, str(actor["actor_id"]), str(actor["actor_kind"])),
+            principal.actor_kind,
         )
         load = None if conn is None else partial(load_rights, conn)
         return await self._authorizer.rights(asker, scope_key, Epochs(*epochs), load)

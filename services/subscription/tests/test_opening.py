@@ -254,6 +254,27 @@ async def test_a_platform_subscribes_for_its_agents(world: World, service: Servi
     ] == "object_not_found"
 
 
+async def test_a_platform_by_role_subscribes_until_the_role_is_taken(world: World, service: Service) -> None:
+    """S9: the role counts as the right does, and its end ends what was opened by it."""
+    scope = await world.scope()
+    key = await world.scope_key(scope)
+    sent = {"scope_id": scope, "actor": {"actor_id": "agent:small", "actor_kind": "agent"}, "after_sequence": 0}
+    assert (await refused(service, "subscribe", sent, OTHER))["details"] == {"action": "assert_actor"}
+    await world.admin.execute(
+        "INSERT INTO core.role_binding (tenant_id, scope_key, actor_id, role, bound_by) "
+        "VALUES ($1, $2, $3, 'platform', 'a:b')",
+        OTHER.tenant_id, key, OTHER.actor_id,
+    )  # fmt: skip
+    raise_epoch = "UPDATE core.scope_head SET epoch_authz = epoch_authz + 1 WHERE scope_key = $1"
+    await world.admin.execute(raise_epoch, key)
+    answer = await ok(service, "subscribe", sent, OTHER)
+    name = {"subscription_id": answer["subscription_id"]}
+    assert (await ok(service, "poll", name, OTHER))["closed"] is None
+    await world.admin.execute("DELETE FROM core.role_binding WHERE scope_key = $1", key)
+    await world.admin.execute(raise_epoch, key)
+    assert (await ok(service, "poll", name, OTHER))["closed"]["reason"] == "authorization_revoked"
+
+
 async def test_bookkeeping_of_others_is_not_delivered(world: World, service: Service) -> None:
     scope = await world.scope()
     mine = await subscribed(service, scope, after_sequence=0)

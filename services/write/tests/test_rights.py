@@ -252,3 +252,81 @@ async def test_a_tenant_that_does_not_exist(shared: Writer) -> None:
     assert b"unheard" not in orjson.dumps(error)
     assert (await shared.refused("create", claim(shared.scope), by=stranger))["code"] == "scope_not_found"
     await shared.ok("create", claim(shared.scope), by=AGENT)
+
+
+@pytest.mark.parametrize("place", ["credential", "tenant", "scope"])
+async def test_the_role_platform_lets_a_principal_act_for_its_agents(shared: Writer, place: str) -> None:
+    """S9: carried by the key, bound in the tenant or in the scope; until it is taken, under the lock too."""
+    roles = frozenset({"platform", "contributor"}) if place == "credential" else frozenset({"contributor"})
+    platform = Principal(TENANT, f"service:{place}-{shared.scope.partition(':')[2]}", "service", roles=roles)
+    asserted = claim(shared.scope, actor={"actor_id": "agent:small", "actor_kind": "agent"})
+    if place != "credential":
+        refused = await shared.refused("create", asserted, by=platform)
+        assert (refused["code"], refused["details"]) == ("access_denied", {"action": "assert_actor"})
+        await bind(shared, platform.actor_id, "platform", None if place == "tenant" else shared.scope)
+    made = await shared.ok("create", asserted, by=platform)
+    assert made["envelope"]["actor"] == {"actor_id": "agent:small", "actor_kind": "agent"}
+    event = (await shared.ledger())[-1].event
+    assert event["actor"] == {"actor_id": "agent:small", "actor_kind": "agent"}
+    assert event["payload"]["authenticated_as"] == platform.actor_id
+    if place == "scope":
+        elsewhere = claim(await shared.new_scope(), actor=asserted["actor"])
+        assert (await shared.refused("create", elsewhere, by=platform))["code"] == "access_denied"
+    if place != "credential":
+        unbound = {"actor_id": platform.actor_id, "role": "platform", "policy_basis": "x"}
+        await shared.ok("unbind_role", unbound | ({"scope_id": shared.scope} if place == "scope" else {}))
+        assert (await shared.refused("create", asserted, by=platform))["code"] == "access_denied"
+    await shared.ok("create", claim(shared.scope), by=platform)
+
+
+async def test_a_platform_s_power_is_bound_to_what_its_agents_may(shared: Writer) -> None:
+    number = shared.scope.partition(":")[2]
+    platform = Principal(TENANT, f"service:platform-{number}", "service", roles=frozenset({"platform", "contributor"}))
+    reader, nobody = f"agent:reader-{number}", f"agent:nobody-{number}"
+    await bind(shared, reader, "reader", shared.scope)
+    for actor_id, code in ((reader, "access_denied"), (nobody, None)):
+        document = claim(shared.scope, actor={"actor_id": actor_id, "actor_kind": "agent"})
+        answer = await shared.call("create", document, by=platform)
+        assert (answer.status < 300) == (code is None), answer.body
+    trusted = claim(shared.scope, validation_state="corroborated", actor={"actor_id": nobody, "actor_kind": "agent"})
+    assert (await shared.refused("create", trusted, by=platform))["code"] == "access_denied"
+
+
+async def test_whoever_names_another_actor_learns_no_more_of_scopes(shared: Writer) -> None:
+    """Who may not see a scope hears of one that is missing and one that is there in the same words."""
+    actor = {"actor_id": "agent:tester", "actor_kind": "agent"}
+    there = await shared.refused("create", claim(shared.scope, actor=actor), by=NOBODY)
+    nowhere = await shared.refused("create", claim("scope:nowhere", actor=actor), by=NOBODY)
+    assert there["code"] == "scope_not_found"
+    assert {**there, "operation_id": ""} == {**nowhere, "operation_id": ""}
+    item = {**claim(shared.scope, actor=actor), "operation": "create"}
+    batch = await shared.refused("batch", {"scope_id": shared.scope, "items": [item], "actor": actor}, by=NOBODY)
+    assert batch["code"] == "scope_not_found"
+    seen = holder("contributor")
+    batch_of = await shared.ok("batch", {"scope_id": shared.scope, "items": [item]}, by=seen)
+    assert batch_of["results"][0]["error"]["code"] == "access_denied"
+    assert (await shared.refused("create_scope", {"scope_id": "scope:of-another", "actor": actor}, by=seen))[
+        "code"
+    ] == ("access_denied")
+    role = {"scope_id": shared.scope, "actor_id": "agent:x", "role": "admin", "policy_basis": "x", "actor": actor}
+    assert (await shared.refused("bind_role", role, by=seen))["code"] == "access_denied"
+
+
+async def test_a_grant_of_somebody_named_is_not_anybody_s_to_use(shared: Writer) -> None:
+    """Naming the delegate of a grant without the right to act for it opens nothing, even with the grant's id."""
+    number = shared.scope.partition(":")[2]
+    delegate = {"actor_id": f"agent:delegate-{number}", "actor_kind": "agent"}
+    await bind(shared, AGENT.actor_id, "admin", shared.scope)
+    granted = await shared.ok(
+        "grant_delegation",
+        {
+            "scope_id": shared.scope, "delegated_actor": delegate, "granted_operations": ["create"],
+            "not_before": "2020-01-01T00:00:00Z", "not_after": "2099-01-01T00:00:00Z", "policy_basis": "season",
+        },
+    )  # fmt: skip
+    document = claim(shared.scope, actor=delegate, delegation_id=granted["delegation_id"])
+    assert (await shared.refused("create", document, by=holder("reader")))["code"] == "access_denied"
+    assert (await shared.refused("create", document, by=NOBODY))["code"] == "scope_not_found"
+    platform = Principal(TENANT, f"service:grants-{number}", "service", roles=frozenset({"reader"}))
+    await bind(shared, platform.actor_id, "platform", shared.scope)
+    assert (await shared.ok("create", document, by=platform))["envelope"]["actor"]["actor_id"] == delegate["actor_id"]

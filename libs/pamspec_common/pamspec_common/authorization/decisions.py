@@ -90,6 +90,10 @@ class Decision:
         return condition, arguments
 
 
+NOTHING = Decision({}, frozenset(), {}, 1, None)
+"""Allows nothing, whatever the rules."""
+
+
 def _condition(
     names: Sequence[str],
     named: Mapping[str, frozenset[str]],

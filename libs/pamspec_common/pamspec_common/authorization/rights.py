@@ -13,8 +13,9 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from pamspec_common.authorization.decisions import Decision, Subject, decide
+from pamspec_common.authorization.decisions import NOTHING, Decision, Subject, decide
 from pamspec_common.authorization.policies import Policies, combined, default_text, parse
+from pamspec_common.errors import AccessDenied, ScopeNotFound
 
 _KEPT = 50_000
 _RULES = 5_000
@@ -54,12 +55,15 @@ class Asker:
     principal_id: str
     credential_roles: frozenset[str]
     delegation_id: str | None = None
+    by_role: bool = False
+    """Whether the principal may act for this actor only by a role of its own that allows assert_actor (S9)."""
+    principal_kind: str = "agent"
 
 
 class Rights:
     """A subject's rights in a scope."""
 
-    __slots__ = ("_clock", "_decisions", "_policies", "asker", "epochs", "subject")
+    __slots__ = ("_clock", "_decisions", "_policies", "asker", "by", "epochs", "subject")
 
     def __init__(
         self,
@@ -69,13 +73,18 @@ class Rights:
         epochs: Epochs,
         clock: Callable[[], float] = time.time,
         decisions: dict[str, Decision] | None = None,
+        by: Rights | None = None,
     ) -> None:
+        self.by = by
+        """The rights of the principal, where acting for the subject takes one of them."""
         self.asker, self.subject, self.epochs = asker, subject, epochs
         self._policies, self._clock = policies, clock
         self._decisions: dict[str, Decision] = {} if decisions is None else decisions
 
     def decision(self, action: str) -> Decision:
         """The decision of an action, for every memory."""
+        if self.unasserted:
+            return NOTHING
         kept = self._decisions.get(action)
         if kept is None or (kept.until is not None and kept.until <= self._clock()):
             kept = self._decisions[action] = decide(self._policies, self.subject, action, int(self._clock()))
@@ -84,6 +93,22 @@ class Rights:
     def allows(self, action: str, memory: Memory) -> bool:
         """Whether the subject may do this to a memory with these attributes."""
         return self.decision(action).allows(memory)
+
+    @property
+    def unasserted(self) -> bool:
+        """Whether the principal may not act for this subject, so that it may do nothing."""
+        return self.by is not None and self.by.decision("assert_actor").never
+
+    def check_assertion(self, *, in_scope: bool = True) -> None:
+        """Raise when the principal may not act for this subject: ScopeNotFound where it sees no scope itself."""
+        if self.by is None or not self.unasserted:
+            return
+        if in_scope and not self.by.sees_scope:
+            raise ScopeNotFound
+        raise AccessDenied(
+            "The body names another actor than the key belongs to; leave `actor` out.",
+            details={"action": "assert_actor"},
+        )
 
     @property
     def sees_scope(self) -> bool:
@@ -141,11 +166,18 @@ class Authorizer:
         stored = await load(asker.tenant_id, scope_key, actors)
         subject = Subject(asker.actor_id, asker.actor_kind, _roles(asker, stored), asker.delegation_id)
         policies, decisions = self._policies(stored.rules), self._decisions(subject, stored.rules)
-        made = Rights(asker, subject, policies, stored.epochs, self._clock, decisions)
+        by = self._principal_of(asker, stored, policies) if asker.by_role else None
+        made = Rights(asker, subject, policies, stored.epochs, self._clock, decisions, by)
         self._kept[asker, scope_key] = made
         if len(self._kept) > _KEPT:
             self._kept.popitem(last=False)
         return made
+
+    def _principal_of(self, asker: Asker, stored: Stored, policies: Policies) -> Rights:
+        """The rights of the principal itself."""
+        held = stored.roles.get(asker.principal_id, frozenset()) | asker.credential_roles
+        subject = Subject(asker.principal_id, asker.principal_kind, held)
+        return Rights(asker, subject, policies, stored.epochs, self._clock, self._decisions(subject, stored.rules))
 
     def _decisions(self, subject: Subject, rules: Sequence[tuple[str, str]]) -> dict[str, Decision]:
         """The decisions of a subject, which are the same in all scopes with the same rules."""

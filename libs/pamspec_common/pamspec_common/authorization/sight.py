@@ -71,6 +71,7 @@ def require(rights: Rights, *actions: str) -> None:
     """Raise unless the subject may do one of these to some memory: ScopeNotFound in a scope that it can't see."""
     if any(not rights.decision(action).never for action in actions):
         return
+    rights.check_assertion()
     if not rights.sees_scope:
         raise ScopeNotFound
     raise AccessDenied(

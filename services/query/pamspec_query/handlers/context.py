@@ -12,6 +12,7 @@ from pamspec_common.authorization.loading import load_rights
 from pamspec_common.authorization.rights import Asker, Authorizer, Rights, Stored
 from pamspec_common.authorization.sight import Sight
 from pamspec_common.errors import ObjectNotFound, ScopeNotFound
+from pamspec_common.policy import needs_role
 from pamspec_common.postgres import Connection
 from pamspec_common.principal import RIGHT_ADMIN, RIGHT_AUDIT, Principal
 from pamspec_query.documents import Common, Scoped
@@ -59,6 +60,8 @@ class Context:
             principal.actor_id,
             principal.roles,
             actor.get("delegation_id"),
+            needs_role(principal, self.actor_id, actor["actor_kind"]),
+            principal.actor_kind,
         )
 
     def parties(self, rights: Rights) -> Sequence[str] | None:

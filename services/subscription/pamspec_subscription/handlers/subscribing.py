@@ -61,7 +61,7 @@ class Subscribing:
         after = check_subscribe(asked.request)
         if asked.request.webhook is not None:
             self._targets.check(asked.request.webhook.url)
-        actor, _ = acting_actor(asked.principal, asked.document.get("actor"))
+        actor, _ = acting_actor(asked.principal, asked.document.get("actor"), by_role=True)
         hashed = request_hash(asked.document)
         async with self._store.session() as conn:
             found, replayed = await self._row(conn, asked, after, actor_ids(actor), hashed)

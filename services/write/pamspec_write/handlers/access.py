@@ -10,6 +10,7 @@ from pamspec_common.authorization.rights import Asker, Authorizer, Epochs, Right
 from pamspec_common.delegation.grants import Chain
 from pamspec_common.documents import Actor
 from pamspec_common.errors import AccessDenied, ScopeNotFound
+from pamspec_common.policy import needs_role
 from pamspec_common.postgres import Connection
 from pamspec_common.principal import Principal
 from pamspec_write.model.commands import Command
@@ -58,7 +59,14 @@ class Access(NamedTuple):
 def asker_of(principal: Principal, actor: Actor) -> Asker:
     """Who asks for rights when a principal acts as this actor."""
     return Asker(
-        principal.tenant_id, actor.actor_id, actor.actor_kind, principal.actor_id, principal.roles, actor.delegation_id
+        principal.tenant_id,
+        actor.actor_id,
+        actor.actor_kind,
+        principal.actor_id,
+        principal.roles,
+        actor.delegation_id,
+        needs_role(principal, actor.actor_id, actor.actor_kind),
+        principal.actor_kind,
     )
 
 

@@ -22,6 +22,7 @@ from pamspec_common.documents import Actor, take_header_key
 from pamspec_common.errors import AccessDenied, InvalidRequest, ObjectNotFound, ScopeNotFound, VersionConflict
 from pamspec_common.ids import is_id
 from pamspec_common.instants import wire
+from pamspec_common.policy import needs_role
 from pamspec_common.postgres import SHOW_TENANT_SQL, Connection, Pool, connection, scoped
 from pamspec_common.principal import RIGHT_OPERATOR, Principal
 from pamspec_write.documents import administration as requests
@@ -114,6 +115,7 @@ class Administration:
             tenant_id = await self._tenant(operation, principal, actor, request)
         elif isinstance(request, Operating):
             tenant_id = _operated(principal, request)
+            _own_name(principal, actor)
         else:
             scope = None if request.scope_id is None else await self._access.resolve(principal, request.scope_id)
             in_sight = await self._in_sight(operation, principal, actor, scope)
@@ -144,6 +146,7 @@ class Administration:
             raise InvalidRequest("This is about a whole tenant; leave scope_id out.", details={"field": "scope_id"})
         tenant_id = request.tenant_id or principal.tenant_id
         if principal.has(RIGHT_OPERATOR):
+            _own_name(principal, actor)
             async with connection(self._pool, self._settings.pool_wait_ms) as conn:
                 if not await queries.tenant_exists(conn, tenant_id):
                     raise ObjectNotFound("There is no such tenant; create it first.", details={"field": "tenant_id"})
@@ -214,6 +217,12 @@ def _operated(principal: Principal, request: Operating) -> str:
     if request.scope_id is not None:
         raise InvalidRequest("This is about a whole tenant; leave scope_id out.", details={"field": "scope_id"})
     return getattr(request, "tenant_id", None) or principal.tenant_id
+
+
+def _own_name(principal: Principal, actor: Actor) -> None:
+    """AccessDenied for an operator that names somebody else, without credentials that let it."""
+    if needs_role(principal, actor.actor_id, actor.actor_kind):
+        raise AccessDenied("The body names another actor than the key belongs to; leave `actor` out.")
 
 
 async def administer(

@@ -73,6 +73,7 @@ def check_operation(operation: str, rights: Rights | None, *, in_scope: bool = T
         or any(not rights.decision(action).never for action in actions)
     ):
         return
+    rights.check_assertion(in_scope=in_scope)
     if in_scope and not rights.sees_scope:
         raise ScopeNotFound
     raise denied(operation, None)

@@ -14,7 +14,7 @@ from pamspec_common.delegation.verdicts import Use
 from pamspec_common.documents import RETRY_FIELDS, Actor
 from pamspec_common.errors import AccessDenied, InvalidRequest, ObjectNotFound, PolicyDenied, ScopeNotFound
 from pamspec_common.instants import parse as parse_instant
-from pamspec_common.policy import acting_actor
+from pamspec_common.policy import acting_actor, needs_role
 from pamspec_common.principal import RIGHT_SERVICE, Principal
 from pamspec_write.documents import Request
 from pamspec_write.documents.administration import Administrative, SetQuotas
@@ -40,9 +40,12 @@ def no_such_grant() -> ObjectNotFound:
 def actor_of(
     principal: Principal, request: Common | Administrative | SetQuotas | OfGrant, document: dict[str, Any]
 ) -> tuple[Actor, str | None]:
-    """The actor of an operation, and the principal's own id when it acts for somebody else (S9)."""
+    """The actor of an operation, and the principal's own id when it acts for somebody else (S9).
+
+    Whether it may, where its credentials do not say so, is decided with the rights of that actor.
+    """
     asserted = None if request.actor is msgspec.UNSET else decode(Actor, request.actor, InvalidRequest, "actor")
-    _, authenticated_as = acting_actor(principal, None if asserted is None else document["actor"])
+    _, authenticated_as = acting_actor(principal, None if asserted is None else document["actor"], by_role=True)
     if asserted is None:
         return Actor(principal.actor_id, principal.actor_kind), None
     _check_window(asserted)
@@ -91,6 +94,10 @@ async def rights_at_door(
     alone = structs.replace(actor, delegation_id=None)
     if acting is None:
         return await access.permitted(operation, principal, actor, scope)
+    if needs_role(principal, actor.actor_id, actor.actor_kind):
+        rights = await access.rights_now(principal, alone, scope)
+        rights.check_assertion()
+        return rights
     return await access.rights(principal, alone, scope)
 
 
