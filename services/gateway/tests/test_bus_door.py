@@ -310,3 +310,30 @@ async def test_an_answer_sent_to_a_foreign_subject_shows_what_it_is(world: BusWo
             await attacker.told.get()
     await attacker.request("read")
     assert len(world.behind.calls) == seen + 3
+
+
+async def test_pages_and_polls_end_where_a_message_does(doors: Doors) -> None:
+    named = {"scope_id": "workspace:large"}
+    await doors.bus("create_scope", orjson.dumps({**named, "scope_kind": "workspace"}))
+    for _ in range(6):
+        document = {
+            **named,
+            "object_type": "claim",
+            "canonical_content": "x" * 900_000,
+            "provenance": {"activity": "t"},
+        }
+        status, answer, _ = await doors.bus("create", orjson.dumps(document))
+        assert status == 201, answer[:300]
+    asked: Document = {**named, "query": {"kind": "structured", "trust": "all"}, "pagination": {"limit": 10}}
+    status, answer, _ = await doors.bus("query", orjson.dumps(asked))
+    page = orjson.loads(answer)
+    assert (status, len(page["items"])) == (200, 3)
+    asked["pagination"]["cursor"] = page["next_cursor"]
+    rest = orjson.loads((await doors.bus("query", orjson.dumps(asked)))[1])
+    assert len(rest["items"]) == 3
+    opened = {**named, "after_sequence": 0, "include_content": True}
+    on = {"subscription_id": orjson.loads((await doors.bus("subscribe", orjson.dumps(opened)))[1])["subscription_id"]}
+    status, answer, _ = await doors.bus("poll", orjson.dumps({**on, "after_sequence": 0, "max": 100}))
+    assert (status, len(orjson.loads(answer)["envelopes"])) == (200, 3)
+    status, answer, _ = await doors.http("poll", orjson.dumps({**on, "after_sequence": 0, "max": 100}))
+    assert (status, len(orjson.loads(answer)["envelopes"])) == (200, 6)

@@ -95,7 +95,7 @@ class _Query:
             try:
                 principal = self.verifier.verify(call.principal)
                 document = strict_json.parse(call.body)
-                return await handle(*self._asked(principal, name, kind, document))
+                return await handle(*self._asked(principal, name, kind, document, call.answer_bytes))
             except PamspecError as error:
                 self._note(principal, name, document, error)
                 return refusal(error, own_operation_id(document))
@@ -116,14 +116,17 @@ class _Query:
         if principal is not None and self.denials is not None:
             self.denials.note(principal, operation, document, error)
 
-    def _asked(self, principal: Principal, name: str, kind: type[T], document: Any) -> tuple[Context, T]:
+    def _asked(
+        self, principal: Principal, name: str, kind: type[T], document: Any, answer_bytes: int | None = None
+    ) -> tuple[Context, T]:
         """A document of an operation, and what its handler works with."""
         request = decode(kind, document)
         asserted = None if request.actor is None else msgspec.structs.asdict(request.actor)
         actor, _ = acting_actor(principal, asserted, by_role=True)
         if self.store is None or self.authorizer is None:
             raise ServiceUnavailable("The service is starting; try again.")
-        return Context(self.store, self.cursors, self.authorizer, principal, actor, name, document), request
+        around = (self.store, self.cursors, self.authorizer)
+        return Context(*around, principal, actor, name, document, answer_bytes), request
 
 
 def build_remote(settings: Settings) -> Service:

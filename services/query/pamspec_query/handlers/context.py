@@ -43,6 +43,14 @@ class Context:
     actor: Mapping[str, Any]
     operation: str
     document: Mapping[str, Any]
+    answer_bytes: int | None = None
+    """Where pages end when the door carries less than we would answer."""
+
+    @property
+    def page_bytes(self) -> int:
+        """Where a page ends; room is left for what stands around its items."""
+        own = self.store.settings.page_bytes
+        return own if self.answer_bytes is None else min(own, self.answer_bytes * 7 // 8)
 
     @property
     def actor_id(self) -> str:

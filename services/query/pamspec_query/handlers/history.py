@@ -45,7 +45,7 @@ async def inspect_history(context: Context, request: InspectHistory) -> Answer:
         end = until if request.to_sequence is None else min(until, request.to_sequence)
         members = None if snapshot is None else snapshot.members
         wanted = _wanted(request, subject_id, after, end, members, context.parties(rights))
-        found, more = await entries(conn, scope_key, wanted, sight, limit, context.store.settings.page_bytes)
+        found, more = await entries(conn, scope_key, wanted, sight, limit, context.page_bytes)
     if kind == b"d" and not found and cursor is None:
         raise ObjectNotFound
     next_cursor = None

@@ -29,7 +29,7 @@ async def list_policy_versions(context: Context, request: ListPolicyVersions) ->
     size = 0
     for one in found[:limit]:
         size += len(one.policy)
-        if shown and size > context.store.settings.page_bytes:
+        if shown and size > context.page_bytes:
             break
         shown.append(one)
     cursor = None

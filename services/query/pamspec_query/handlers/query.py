@@ -44,7 +44,7 @@ async def query(context: Context, request: Query) -> Answer:
         if request.traverse is not None:
             wanted, elsewhere = await _reached(context, conn, scope_key, head, request, wanted, cursor)
         at = await _where(conn, scope_key, head, wanted, cursor)
-        page = await fetch_page(conn, scope_key, wanted, at, context.store.settings.page_bytes)
+        page = await fetch_page(conn, scope_key, wanted, at, context.page_bytes)
         counted = await _count(conn, scope_key, wanted, at, cursor)
         hidden = not page.items and cursor is None and wanted.states.defaulted
         hint = hidden and await _hint(context, conn, scope_key, wanted, at)

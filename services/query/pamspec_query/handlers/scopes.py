@@ -48,7 +48,7 @@ async def list_scopes(context: Context, request: ListScopes) -> Answer:
     size = 0
     for scope_id, document in found[:limit]:
         size += len(document)
-        if shown and size > context.store.settings.page_bytes:
+        if shown and size > context.page_bytes:
             break
         shown.append((scope_id, document))
     cursor = context.write_cursor(Cursor(0, 0, [shown[-1][0]])) if len(found) > len(shown) else None

@@ -31,7 +31,7 @@ async def list_snapshots(context: Context, request: ListSnapshots) -> Answer:
     text = None if request.pagination is None else request.pagination.cursor
     after = "" if text is None else _name(context.read_cursor(text))
     async with _moment(context, request, scope_id, request.scope_id) as (conn, scope_key, head, rights):
-        page_bytes = context.store.settings.page_bytes
+        page_bytes = context.page_bytes
         found, more = await snapshots.page(
             conn, scope_key, request.snapshot_id, after, limit, page_bytes, context.seen(rights)
         )

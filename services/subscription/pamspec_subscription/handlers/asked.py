@@ -29,6 +29,8 @@ class Asked(Generic[T]):
     document: dict[str, Any]
     operation_id: str
     """The request's own, else minted."""
+    answer_bytes: int | None = None
+    """Where a page ends when the door carries less than we would answer."""
 
 
 def handler(
@@ -44,7 +46,7 @@ def handler(
             operation_id = own_operation_id(document)
             request = decode(kind, document)
             take_header_key(request, call.idempotency_key)
-            return await act(Asked(principal, request, document, operation_id))
+            return await act(Asked(principal, request, document, operation_id, call.answer_bytes))
         except PamspecError as error:
             if principal is not None:
                 denials.note(principal, call.operation, document, error)

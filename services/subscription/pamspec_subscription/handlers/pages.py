@@ -27,14 +27,20 @@ class Collected:
 
 
 async def collect(
-    conn: Connection, subscription: Subscription, matcher: Matcher, permitted: Permitted, after: int, limit: int
+    conn: Connection,
+    subscription: Subscription,
+    matcher: Matcher,
+    permitted: Permitted,
+    after: int,
+    limit: int,
+    page_bytes: int = PAGE_BYTES,
 ) -> Collected:
-    """The matching events after a position, at most `limit`, from at most SCAN_ROWS ledger rows and PAGE_BYTES."""
+    """The matching events after a position, at most `limit`, from at most SCAN_ROWS ledger rows and page_bytes."""
     limit = min(limit, subscription.delivery.batching_max_events)
-    page = await _events(conn, subscription, matcher, permitted, after, limit)
+    page = _within_bytes(await _events(conn, subscription, matcher, permitted, after, limit), page_bytes)
     if not subscription.include_content:
         return page
-    return await _with_envelopes(conn, subscription, page)
+    return await _with_envelopes(conn, subscription, page, page_bytes)
 
 
 async def _events(
@@ -57,22 +63,23 @@ async def _events(
             found = found[: limit - len(events)]
             after = found[-1].sequence
         events += found
-    return _within_bytes(events, after)
-
-
-def _within_bytes(events: list[Entry], after: int) -> Collected:
-    """The page, or its beginning where it would be larger than PAGE_BYTES."""
-    if sum(len(entry.event) + 1 for entry in events) <= PAGE_BYTES:
-        return Collected(events, after)
-    size = 0
-    for at, entry in enumerate(events):
-        size += len(entry.event) + 1
-        if at and size > PAGE_BYTES:
-            return Collected(events[:at], entry.sequence - 1)
     return Collected(events, after)
 
 
-async def _with_envelopes(conn: Connection, subscription: Subscription, page: Collected) -> Collected:
+def _within_bytes(page: Collected, page_bytes: int) -> Collected:
+    """The page, or its beginning where it would be larger."""
+    events = page.events
+    if sum(len(entry.event) + 1 for entry in events) <= page_bytes:
+        return page
+    size = 0
+    for at, entry in enumerate(events):
+        size += len(entry.event) + 1
+        if at and size > page_bytes:
+            return Collected(events[:at], entry.sequence - 1)
+    return page
+
+
+async def _with_envelopes(conn: Connection, subscription: Subscription, page: Collected, page_bytes: int) -> Collected:
     """Add the versions' envelopes in groups; the page ends where the bytes do."""
     envelopes: dict[str, bytes] = {}
     size = 0
@@ -83,7 +90,7 @@ async def _with_envelopes(conn: Connection, subscription: Subscription, page: Co
             for at, entry in enumerate(group, start):
                 name = entry.document.get("version_id", "")
                 size += len(entry.event) + (len(found[name]) if name in found and name not in envelopes else 0)
-                if at and size > PAGE_BYTES:
+                if at and size > page_bytes:
                     return Collected(page.events[:at], entry.sequence - 1, envelopes)
                 if name in found:
                     envelopes[name] = found[name]

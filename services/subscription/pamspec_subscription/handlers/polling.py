@@ -21,7 +21,7 @@ from pamspec_subscription.handlers.asked import Asked, check_scope
 from pamspec_subscription.handlers.pages import Collected, collect
 from pamspec_subscription.lifecycle import Lifecycle, closed_record
 from pamspec_subscription.matching import Matcher, viewer_of
-from pamspec_subscription.model import STREAMED, Subscription, check_position
+from pamspec_subscription.model import PAGE_BYTES, STREAMED, Subscription, check_position
 from pamspec_subscription.queries import cursors, subscriptions
 from pamspec_subscription.registry import Registry, Seat
 from pamspec_subscription.rights import REVOKED, Access, Permitted
@@ -67,6 +67,8 @@ class _PollCall:
 
     def __init__(self, around: Polling, asked: Asked[Poll]) -> None:
         self._around, self._principal, self._request = around, asked.principal, asked.request
+        carried = asked.answer_bytes
+        self._page_bytes = PAGE_BYTES if carried is None else min(PAGE_BYTES, carried * 7 // 8)
         self._deadline = _now() + asked.request.wait_ms / 1000
         self._position: int | None = None
         self._seat: Seat | None = None
@@ -120,7 +122,7 @@ class _PollCall:
         """The next page; None when another poll answered the same at the same time."""
         matcher = Matcher(subscription.filter, permitted.viewer)
         start = self._start(subscription)
-        page = await collect(conn, subscription, matcher, permitted, start, self._request.max)
+        page = await collect(conn, subscription, matcher, permitted, start, self._request.max, self._page_bytes)
         if not await self._move(conn, subscription, permitted, page.next_after):
             return None
         return _Found(subscription, matcher, page)
