@@ -22,6 +22,7 @@ COMMANDS = (
     "rules",
     "quotas",
     "holds",
+    "delegations",
     "schemas",
     "snapshots",
     "create",

@@ -33,7 +33,7 @@ async def running(deployment: Deployment) -> AsyncIterator[str]:
     with in_environment(deployment.variables("subscription")):
         subscription = pamspec_subscription.app.build(SubscriptionSettings(), LocalPeer(write))
     with in_environment(deployment.variables("delegation")):
-        delegation = pamspec_delegation.app.build(DelegationSettings())
+        delegation = pamspec_delegation.app.build(DelegationSettings(), LocalPeer(write))
     with in_environment(deployment.variables("gateway")):
         settings = GatewaySettings()
     peers = {service.name: LocalPeer(service) for service in (write, relay, query, subscription, delegation)}

@@ -383,3 +383,23 @@ async def test_roles_and_rules(shell: Shell, tmp_path: Path) -> None:
     assert "version 1 is in force" in await shell("rules", *scope, "--set", str(rules), "--basis", "x")
     assert "version 1" in await shell("rules", *scope)
     assert "cannot be read" in await shell("rules", *scope, "--set", str(tmp_path / "none"), "--basis", "x", code=2)
+
+
+async def test_authority_is_granted_checked_explained_listed_and_revoked(shell: Shell) -> None:
+    made = await shell(
+        "delegations", "grant", "--scope", shell.scope, "--to", "agent:helper", "--operation", "read",
+        "--operation", "query", "--uses", "2", "--basis", "ticket 7",
+    )  # fmt: skip
+    id_ = made.split()[0]
+    use = ("--operation", "read", "--to", "agent:helper")
+    assert "permitted, 2 uses left" in await shell("delegations", "check", id_, *use)
+    assert "permitted, 1 uses left" in await shell("delegations", "check", id_, *use, "--use")
+    assert "in force until" in await shell("delegations", "list", "--scope", shell.scope, "--in-force")
+    assert '"permitted":true' in await shell("delegations", "explain", id_, *use, "--json")
+    assert "grant does not name this operation" in await shell(
+        "delegations", "check", id_, "--operation", "update", "--to", "agent:helper", code=1
+    )
+    assert "give --basis" in await shell("delegations", "revoke", id_, code=2)
+    assert "revoked" in await shell("delegations", "revoke", id_, "--basis", "over")
+    assert "revoked" in await shell("delegations", "check", id_, *use, code=1)
+    assert await shell("delegations", "list", "--scope", shell.scope, "--in-force") == ""

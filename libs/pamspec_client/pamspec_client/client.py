@@ -16,11 +16,15 @@ from pamspec_client.errors import ClientError, InvalidRequest, ObjectNotFound
 from pamspec_client.follow import Follow
 from pamspec_client.models import (
     BatchOutcome,
+    Checked,
     Comparison,
     CursorMoved,
+    DelegationPage,
     DeliveryPage,
     Envelope,
     Event,
+    Explanation,
+    Granted,
     HistoryPage,
     HoldPage,
     HoldPlaced,
@@ -37,6 +41,7 @@ from pamspec_client.models import (
     QueryPage,
     ReadAnswer,
     RegisteredSchema,
+    Revoked,
     SchemaPage,
     SchemaRegistered,
     ScopeAnswer,
@@ -164,7 +169,7 @@ class AsyncClient:
     async def call(self, operation: str, document: Mapping[str, Any]) -> Reply:
         """Any operation by its name; the answer as it comes. The methods below are typed forms of this one."""
         request = dict(document)
-        if operation in _WRITES:
+        if operation in _WRITES or (operation == "check_delegation" and request.get("consume", True)):
             _name(request)
         scope_id = request.get("scope_id")
         floored = self._add_floor(operation, request)
@@ -409,6 +414,29 @@ class AsyncClient:
         for entry in page.subscriptions:
             return entry
         raise ObjectNotFound("No such subscription is visible to this actor; check subscription_id.", status=404)
+
+    async def grant_delegation(self, **request: Unpack[r.GrantDelegationRequest]) -> Granted:
+        """Let another actor carry out operations, for a time (PAMSPEC P207)."""
+        return await self._typed(Granted, "grant_delegation", request)
+
+    async def revoke_delegation(self, **request: Unpack[r.RevokeDelegationRequest]) -> Revoked:
+        """End a grant, and what was passed on under it, at once (PAMSPEC P212)."""
+        return await self._typed(Revoked, "revoke_delegation", request)
+
+    async def check_delegation(self, **request: Unpack[r.CheckDelegationRequest]) -> Checked:
+        """Whether an operation may be carried out under a grant now; a use of it unless `consume=False` (PAMSPEC P208).
+
+        AccessDenied, with `details["reason"]`, when it may not.
+        """
+        return await self._typed(Checked, "check_delegation", request)
+
+    async def explain_delegation(self, **request: Unpack[r.ExplainDelegationRequest]) -> Explanation:
+        """By which rules a use of a grant would be permitted or refused now."""
+        return await self._typed(Explanation, "explain_delegation", request)
+
+    async def list_delegations(self, **request: Unpack[r.ListDelegationsRequest]) -> DelegationPage:
+        """One page of the grants that the actor gave or has, or of those that it may audit."""
+        return await self._typed(DelegationPage, "list_delegations", request)
 
     async def export(self, **request: Unpack[r.ExportRequest]) -> AsyncIterator[bytes]:
         """A scope as lines of JSON, in pieces of any size (PAMSPEC P15); write them to a file as they come.

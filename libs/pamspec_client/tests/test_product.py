@@ -468,3 +468,35 @@ async def test_the_synchronous_client_does_the_same(product: Product, scope: str
             return found
 
     assert await asyncio.to_thread(work) == [0, 1, 2]
+
+
+async def test_authority_is_granted_checked_explained_listed_and_revoked(agent_client: AsyncClient, scope: str) -> None:
+    helper: Any = {"actor_id": "agent:helper", "actor_kind": "agent"}
+    made = await agent_client.create(**claim(scope))
+    granted = await agent_client.grant_delegation(
+        scope_id=scope,
+        delegated_actor=helper,
+        granted_operations=["read", "update"],
+        granted_object_ids=[cast(str, made.object_id)],
+        policy_basis="ticket 7",
+        not_before="2001-01-01T00:00:00Z",
+        not_after="2099-01-01T00:00:00Z",
+        usage_limit=3,
+    )
+    grant = granted.delegation_id
+    assert granted.envelope.delegation_id == grant
+    asked: Any = {"delegation_id": grant, "operation": "read", "actor": helper, "object_id": made.object_id}
+    assert (await agent_client.check_delegation(**asked, consume=False)).remaining_uses == 3
+    assert (await agent_client.check_delegation(**asked)).remaining_uses == 2
+    read = await agent_client.read(
+        scope_id=scope, object_id=cast(str, made.object_id), delegation_id=grant, actor=helper
+    )
+    assert read.version_id == made.version_id
+    told = await agent_client.explain_delegation(**asked)
+    assert (told.permitted, told.remaining_uses, len(told.chain)) == (True, 1, 1)
+    [entry] = (await agent_client.list_delegations(scope_id=scope)).delegations
+    assert (entry.in_force, entry.remaining_uses, entry.terms["granted_operations"]) == (True, 1, ["read", "update"])
+    await agent_client.revoke_delegation(delegation_id=grant, policy_basis="over")
+    with pytest.raises(AccessDenied) as refused:
+        await agent_client.check_delegation(**asked)
+    assert refused.value.details["reason"] == "revoked"

@@ -205,3 +205,16 @@ TREE: tuple[type[PamspecError], ...] = (
     ServiceUnavailable,
     InternalError,
 )
+_BY_CODE = {kind.code: kind for kind in TREE if kind is not Unauthenticated}
+
+
+def told_error(status: int, body: bytes) -> PamspecError:
+    """The error that another service's refusal stands for."""
+    error = orjson.loads(body).get("error", {})
+    kind = _BY_CODE.get(error.get("code"), InternalError)
+    return kind(
+        error.get("message"),
+        details=error.get("details"),
+        status=status,
+        policy_rule_id=error.get("policy_rule_id"),
+    )

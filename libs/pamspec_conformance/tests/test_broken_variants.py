@@ -7,14 +7,14 @@ from collections.abc import Iterator
 
 import pytest
 
-from libs.pamspec_conformance.tests import query_variants, relation_variants, variants
+from libs.pamspec_conformance.tests import delegation_variants, query_variants, relation_variants, variants
 from libs.pamspec_conformance.tests.broken_door import Answer, BrokenDoor, Exchange, Variant
 from pamspec_cli.own_service import OwnService
 from pamspec_conformance import Facilities, HttpBinding, Outcome, Result, cases, run_cases
 
 
 def _all() -> Iterator[type[Variant]]:
-    for module in (variants, query_variants, relation_variants):
+    for module in (variants, query_variants, relation_variants, delegation_variants):
         for _, found in inspect.getmembers(module, inspect.isclass):
             if issubclass(found, Variant) and found.breaks and found.__module__ == module.__name__:
                 yield found

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+import pytest
+
 from pamspec_cli.own_service import OwnService
 from pamspec_conformance import PROFILES, Facilities, HttpBinding, Outcome, Report, Statement, cases, run_cases
 
@@ -13,6 +15,7 @@ KNOWN: Mapping[str, str] = {}
 """Deviations that are known, and why."""
 
 
+@pytest.mark.timeout(900)
 async def test_the_product_conforms(own: OwnService) -> None:
     async with HttpBinding(own.url, own.key) as binding, HttpBinding(own.url, own.stranger_key) as stranger:
         results = await run_cases(cases(), binding, Facilities(stranger, own.restart, binding))

@@ -21,7 +21,7 @@ async def counted(database: Database, *batches: list[Entry]) -> list[tuple[objec
     conn = await asyncpg.connect(database.role("delegation"))
     try:
         for batch in batches:
-            await Counting().apply(conn, batch)
+            await Counting(lambda: None).apply(conn, batch)
         rows = await conn.fetch("SELECT scope_key, delegation_id, operation, times, last_seq FROM delegation.exercise")
         return sorted(tuple(row) for row in rows)
     finally:

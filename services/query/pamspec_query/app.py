@@ -27,6 +27,7 @@ from pamspec_query import documents
 from pamspec_query.documents import Common, decode
 from pamspec_query.export_door import ExportDoor
 from pamspec_query.handlers.context import Context
+from pamspec_query.handlers.delegated import DELEGATED, grant_named, under_grant
 from pamspec_query.handlers.export import Exporting, export
 from pamspec_query.handlers.history import inspect_history
 from pamspec_query.handlers.holds import list_holds
@@ -56,6 +57,8 @@ class _Query:
     cursors: Cursors
     denials: Denials | None
     """None where there is no write service to tell of refusals."""
+    signer: TokenSigner
+    write: Peer | None = None
     background: Background = field(default_factory=Background)
     pool: Pool | None = None
     store: Store | None = field(default=None, repr=False)
@@ -95,7 +98,11 @@ class _Query:
             try:
                 principal = self.verifier.verify(call.principal)
                 document = strict_json.parse(call.body)
-                return await handle(*self._asked(principal, name, kind, document, call.answer_bytes))
+                context, request = self._asked(principal, name, kind, document, call.answer_bytes)
+                grant = grant_named(request) if name in DELEGATED else None
+                if grant is None:
+                    return await handle(context, request)
+                return await under_grant(context, request, grant, handle, self.write, self.signer)
             except PamspecError as error:
                 self._note(principal, name, document, error)
                 return refusal(error, own_operation_id(document))
@@ -121,8 +128,11 @@ class _Query:
     ) -> tuple[Context, T]:
         """A document of an operation, and what its handler works with."""
         request = decode(kind, document)
-        asserted = None if request.actor is None else msgspec.structs.asdict(request.actor)
-        actor, _ = acting_actor(principal, asserted, by_role=True)
+        asserted = None
+        if request.actor is not None:
+            said = msgspec.structs.asdict(request.actor)
+            asserted = {name: value for name, value in said.items() if value is not None}
+        actor, _ = acting_actor(principal, asserted, by_role=name not in DELEGATED or grant_named(request) is None)
         if self.store is None or self.authorizer is None:
             raise ServiceUnavailable("The service is starting; try again.")
         around = (self.store, self.cursors, self.authorizer)
@@ -138,7 +148,8 @@ def build_remote(settings: Settings) -> Service:
 def build(settings: Settings, write: Peer | None = None) -> Service:
     """The query service: read, query, inspect_history, get_scope, list_scopes, verify_ledger, proofs and export.
 
-    `write` is told of refusals. ValueError without token keys: it could neither verify a principal nor sign a cursor.
+    `write` is told of refusals and of uses of grants. ValueError without token keys: it could neither verify a
+    principal nor sign a cursor.
     """
     keys = settings.token_key_bytes()
     if not keys:
@@ -146,7 +157,8 @@ def build(settings: Settings, write: Peer | None = None) -> Service:
     denials = None
     if write is not None:
         denials = Denials("query", TokenSigner.of(settings), write.call, settings.denial_window_s)
-    parts = _Query(settings, TokenVerifier(keys), Cursors(list(keys.values())), denials)
+    signer = TokenSigner.of(settings)
+    parts = _Query(settings, TokenVerifier(keys), Cursors(list(keys.values())), denials, signer, write)
     operations = {
         "read": parts.operation("read", documents.Read, read),
         "query": parts.operation("query", documents.Query, query),

@@ -31,6 +31,7 @@ from pamspec_subscription.documents import (
     Subscribe,
 )
 from pamspec_subscription.fanout import Fanout
+from pamspec_subscription.grants import Grants
 from pamspec_subscription.handlers.acknowledging import Acknowledging
 from pamspec_subscription.handlers.asked import handler
 from pamspec_subscription.handlers.endpoints import Endpoints
@@ -58,7 +59,7 @@ class _App:
         verifier, signer = TokenVerifier(settings.token_key_bytes()), TokenSigner.of(settings)
         self._denials = Denials("subscription", signer, write.call, settings.denial_window_s)
         self._store = Store(settings)
-        access = Access(Authorizer(self._store.rights))
+        access = Access(Authorizer(self._store.rights), Grants(self._store.session))
         self._fanout = Fanout(self._store, settings.follow_linger_s)
         self._registry = Registry(self._store, settings.channel_limit)
         self._lifecycle = Lifecycle(self._store, write, signer, access)
@@ -143,6 +144,7 @@ class _App:
                 await self._lifecycle.finish_leftovers(timedelta(seconds=every))
                 await self._lifecycle.close_deleted()
                 await self._lifecycle.close_unacknowledged(unacknowledged)
+                await self._lifecycle.close_delegated()
                 await self._store.forget_deliveries(timedelta(seconds=self._settings.webhook_log_s))
                 self._background.recovered("upkeep")
             except PamspecError as error:

@@ -24,7 +24,7 @@ from pamspec_common.documents import (
     WaitMs,
     is_extension_type,
 )
-from pamspec_common.errors import AccessDenied, InvalidRequest
+from pamspec_common.errors import InvalidRequest
 from pamspec_common.events import EventType
 from pamspec_common.ids import Id
 from pamspec_common.strict_json import canonical
@@ -140,8 +140,16 @@ T = TypeVar("T", bound=Common)
 def decode(kind: type[T], document: Any) -> T:
     """The request of a parsed document; InvalidRequest names the member that is wrong."""
     request = documents.decode(kind, document, free=("predicate",))
-    if request.delegation_id is not None or (request.actor is not None and request.actor.delegation_id is not None):
-        raise AccessDenied("No effective grant with that delegation_id lets this actor subscribe here.")
+    named = None if request.actor is None else request.actor.delegation_id
+    if kind is not Subscribe and (request.delegation_id or named) is not None:
+        raise InvalidRequest(
+            "A subscription keeps the grant that it was opened under; leave delegation_id out here.",
+            details={"field": "delegation_id"},
+        )
+    if None not in (named, request.delegation_id) and named != request.delegation_id:
+        raise InvalidRequest(
+            "delegation_id and actor.delegation_id differ; send one of them.", details={"field": "delegation_id"}
+        )
     return request
 
 

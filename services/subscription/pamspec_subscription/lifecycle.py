@@ -14,7 +14,7 @@ from typing import Any
 import orjson
 
 from pamspec_common.calls import Answer, Call
-from pamspec_common.errors import TREE, InternalError, PamspecError, ServiceUnavailable
+from pamspec_common.errors import PamspecError, ServiceUnavailable, told_error
 from pamspec_common.peers import Peer
 from pamspec_common.postgres import Connection, scoped
 from pamspec_common.principal import TokenSigner, service_principal
@@ -22,13 +22,13 @@ from pamspec_common.strict_json import dumps
 from pamspec_subscription.matching import Matcher
 from pamspec_subscription.model import SCAN_ROWS, Subscription
 from pamspec_subscription.queries import cursors, ledger, subscriptions
-from pamspec_subscription.rights import Access
+from pamspec_subscription.rights import REVOKED, Access
 from pamspec_subscription.store import Store, read_page
 
 _log = logging.getLogger(__name__)
 
-_BY_CODE = {kind.code: kind for kind in TREE}
 _SCAN_STEPS = 100
+_PAGE = 500
 
 
 class Lifecycle:
@@ -43,7 +43,9 @@ class Lifecycle:
         A refusal for good removes the row; one that may pass leaves it to a retry or to `finish_leftovers`.
         """
         payload = {"subscription_id": opening.subscription_id, "channel": opening.channel}
-        answer = await self._record(opening, "subscription_opened", "opened", payload)
+        answer = await self._exercise(opening)
+        if answer is None or answer.status < 400:
+            answer = await self._record(opening, "subscription_opened", "opened", payload)
         async with self._store.session() as conn:
             if answer.status >= 500 or answer.status == 429:
                 raise refused(answer)
@@ -99,6 +101,21 @@ class Lifecycle:
                 closed.append(await self.close(candidate, "unacknowledged"))
         return closed
 
+    async def close_delegated(self) -> None:
+        """Close what was opened under a grant that is not in force any more, whether somebody receives or not."""
+        after = ""
+        while True:
+            async with self._store.for_channels() as conn:
+                page = await subscriptions.delegated(conn, after, _PAGE)
+            for one in page:
+                try:
+                    await self._access.permitted(one.principal, one.actor, one.scope_key, one.head.epochs)
+                except REVOKED:
+                    await self.close(one, "authorization_revoked")
+            if len(page) < _PAGE:
+                return
+            after = page[-1].subscription_id
+
     async def _is_behind(self, candidate: Subscription, age: timedelta) -> bool:
         """Whether the oldest matching event beyond the cursor is old enough; the cursor passes what is excluded."""
         permitted = await self._access.viewer(
@@ -133,6 +150,24 @@ class Lifecycle:
             raise ServiceUnavailable("The subscription is being opened or refused elsewhere; try again shortly.")
         return found
 
+    async def _exercise(self, opening: Subscription) -> Answer | None:
+        """The use of the grant that is subscribed under, committed before anything is opened (P177); None without one.
+
+        Its operation_id follows from the subscription's, so a repeated step is the same use.
+        """
+        delegation_id = opening.actor.get("delegation_id")
+        if delegation_id is None:
+            return None
+        request = {
+            "operation_id": f"op:{opening.subscription_id.partition(':')[2]}.used",
+            "delegation_id": delegation_id,
+            "scope_id": opening.scope_id,
+            "operation": "subscribe",
+            "actor": {name: opening.actor[name] for name in ("actor_id", "actor_kind")},
+        }
+        token = self._signer.sign(service_principal("subscription", opening.tenant_id))
+        return await self._write.call(Call("exercise_delegation", token, dumps(request)))
+
     async def _record(self, of: Subscription, event_type: str, step: str, payload: dict[str, Any]) -> Answer:
         request: dict[str, Any] = {
             "operation_id": f"op:{of.subscription_id.partition(':')[2]}.{step}",
@@ -154,6 +189,4 @@ def closed_record(closed: Subscription) -> dict[str, Any]:
 
 def refused(answer: Answer) -> PamspecError:
     """The error that an answer of another service stands for."""
-    error = orjson.loads(answer.body).get("error", {})
-    kind = _BY_CODE.get(error.get("code"), InternalError)
-    return kind(error.get("message"), details=error.get("details"), status=answer.status)
+    return told_error(answer.status, answer.body)

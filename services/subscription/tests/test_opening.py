@@ -140,7 +140,7 @@ async def test_other_refusals(world: World, service: Service) -> None:
         ({"scope_id": "workspace:nowhere"}, "scope_not_found", None),
         ({"scope_id": scope, "after_sequence": 4}, "invalid_request", "position_future"),
         ({"scope_id": scope, "after_sequence": 1, "ledger_epoch": 2}, "invalid_request", "position_future"),
-        ({"scope_id": scope, "delegation_id": "dlg:none"}, "access_denied", None),
+        ({"scope_id": scope, "delegation_id": "dlg:none"}, "object_not_found", None),
         ({"scope_id": scope, "actor": {"actor_id": "agent:other", "actor_kind": "agent"}}, "access_denied", None),
         ({}, "invalid_request", None),
     ]

@@ -1,5 +1,15 @@
 """Answers as typed documents, one module per noun."""
 
+from pamspec_client.models.delegations import (
+    ChainLink,
+    Checked,
+    DelegationEntry,
+    DelegationPage,
+    Explanation,
+    Granted,
+    Revoked,
+    Rule,
+)
 from pamspec_client.models.document import NOTHING, Document
 from pamspec_client.models.objects import BatchOutcome, Envelope, Event, Operation, Outcome, Promotion, Superseding
 from pamspec_client.models.reading import HistoryPage, ProjectionAnswer, QueryItem, QueryPage, ReadAnswer
@@ -49,14 +59,20 @@ from pamspec_client.models.transfer import Imported, RemappedFrom
 __all__ = [
     "NOTHING",
     "BatchOutcome",
+    "ChainLink",
+    "Checked",
     "Closed",
     "Comparison",
     "CursorMoved",
+    "DelegationEntry",
+    "DelegationPage",
     "DeliveryAttempt",
     "DeliveryPage",
     "Document",
     "Envelope",
     "Event",
+    "Explanation",
+    "Granted",
     "HistoryPage",
     "Hold",
     "HoldPage",
@@ -78,6 +94,8 @@ __all__ = [
     "ReadAnswer",
     "RegisteredSchema",
     "RemappedFrom",
+    "Revoked",
+    "Rule",
     "RunClock",
     "SchemaPage",
     "SchemaRegistered",

@@ -1,5 +1,7 @@
 """What a reader may see, as conditions on the rows of versions and of the ledger.
 
+Within a grant's terms nothing else is seen: of types and ids that it does not name, neither the memory nor its entries.
+
 Invariant: a version is seen when its object may be seen as it is now, and as it was then; a relationship also only
 with both of its ends, of those in its own scope. Delegations are shown to their parties, which is decided elsewhere.
 """
@@ -50,4 +52,13 @@ def _alone(sight: Sight, row: str, values: list[Any]) -> str:
     columns = {name: f"{row}.{column}" for name, column in _COLUMN.items()}
     condition, arguments = sight.sql(columns, len(values) + 1)
     values += arguments
-    return condition
+    if sight.narrowing is None:
+        return condition
+    parts = [condition]
+    if sight.narrowing.object_types is not None:
+        values.append(sorted(sight.narrowing.object_types))
+        parts.append(f"{row}.kind = 'o' AND {row}.object_type = ANY (${len(values)}::text[])")
+    if sight.narrowing.object_ids is not None:
+        values.append(sorted(sight.narrowing.object_ids))
+        parts.append(f"{row}.object_id = ANY (${len(values)}::text[])")
+    return "(" + " AND ".join(parts) + ")"

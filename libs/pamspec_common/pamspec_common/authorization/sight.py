@@ -1,4 +1,4 @@
-"""Sight: the memories that a subject may see by several actions at once, and the refusal of an action.
+"""Sight: the memories that a subject may see by several actions at once, narrowed by a grant; the refusal of an action.
 
 Invariant: `allows` and `sql` say the same of every memory, as the decisions that they join do.
 """
@@ -6,6 +6,7 @@ Invariant: `allows` and `sql` say the same of every memory, as the decisions tha
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import NamedTuple
 
 from pamspec_common.authorization.decisions import Decision
 from pamspec_common.authorization.rights import Memory, Rights
@@ -13,12 +14,27 @@ from pamspec_common.documents import STATES
 from pamspec_common.errors import AccessDenied, ScopeNotFound
 
 
+class Narrowing(NamedTuple):
+    """What a grant leaves of what its grantor may see; a relationship has no type that a grant could name."""
+
+    object_types: frozenset[str] | None = None
+    """None: objects of every type, and relationships."""
+    object_ids: frozenset[str] | None = None
+    """None: every object and relationship; else only these, and relationships only with both ends among them."""
+
+    def allows(self, object_id: str, object_type: str, *, is_object: bool) -> bool:
+        """Whether it leaves an object or a relationship in sight."""
+        types, ids = self.object_types, self.object_ids
+        return (types is None or (is_object and object_type in types)) and (ids is None or object_id in ids)
+
+
 class Sight:
-    """Several decisions, each of which must allow a memory; without any, everything is seen."""
+    """Several decisions, each of which must allow a memory, within a grant's terms; without any, everything is seen."""
 
-    __slots__ = ("decisions",)
+    __slots__ = ("decisions", "narrowing")
 
-    def __init__(self, decisions: tuple[Decision, ...] = ()) -> None:
+    def __init__(self, decisions: tuple[Decision, ...] = (), narrowing: Narrowing | None = None) -> None:
+        self.narrowing = None if narrowing == Narrowing() else narrowing
         kept: list[Decision] = []
         for decision in decisions:
             if not decision.always and decision not in kept:
@@ -28,7 +44,7 @@ class Sight:
     @property
     def everything(self) -> bool:
         """Whether every memory is seen."""
-        return not self.decisions
+        return not self.decisions and self.narrowing is None
 
     @property
     def nothing(self) -> bool:
@@ -44,8 +60,12 @@ class Sight:
         """Whether a memory may come into sight, or leave it, as its states change."""
         return self.names(*STATES)
 
+    def narrowed(self, narrowing: Narrowing) -> Sight:
+        """The same within the terms of a grant."""
+        return Sight(self.decisions, narrowing)
+
     def allows(self, memory: Memory) -> bool:
-        """Whether a memory with these attributes is seen."""
+        """Whether a memory with these attributes is seen; what a grant leaves of it is asked of `narrowing`."""
         return all(decision.allows(memory) for decision in self.decisions)
 
     def sql(self, columns: Mapping[str, str], first: int) -> tuple[str, list[list[str]]]:

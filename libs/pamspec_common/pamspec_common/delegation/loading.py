@@ -24,7 +24,7 @@ async def load_chains(conn: Connection, wanted: Iterable[tuple[str, str]]) -> di
     found: dict[tuple[str, str], Chain] = {}
     for row in rows:
         key = (row["tenant_id"], row["asked"])
-        found[key] = (*found.get(key, ()), _grant(row))
+        found[key] = (*found.get(key, ()), grant_of_row(row))
     return found
 
 
@@ -33,7 +33,7 @@ async def load_chain(conn: Connection, tenant_id: str, delegation_id: str) -> Ch
     return (await load_chains(conn, [(tenant_id, delegation_id)])).get((tenant_id, delegation_id))
 
 
-def _grant(row: asyncpg.Record) -> Grant:
+def grant_of_row(row: asyncpg.Record) -> Grant:
     return Grant(
         delegation_id=row["delegation_id"],
         scope_key=row["scope_key"],

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import msgspec
 
@@ -10,6 +10,8 @@ from pamspec_common.consuming.model import Entry, Poison
 from pamspec_common.postgres import Connection
 from pamspec_delegation.queries import exercises
 from pamspec_delegation.queries.exercises import Done, Exercise
+
+CHANGES = frozenset({"delegation_granted", "delegation_revoked"})
 
 
 class _Payload(msgspec.Struct):
@@ -26,7 +28,10 @@ _exercises = msgspec.json.Decoder(_Event)
 
 
 class Counting:
-    """The effect of the ledger's entries (consuming.Effect)."""
+    """The effect of the ledger's entries (consuming.Effect); `told` is called when something happened to a grant."""
+
+    def __init__(self, told: Callable[[], None]) -> None:
+        self._told = told
 
     async def apply(self, conn: Connection, entries: Sequence[Entry]) -> None:
         """Count what was done under grants."""
@@ -44,7 +49,9 @@ class Counting:
         await exercises.forget(conn, scope_key)
 
     async def committed(self, entries: Sequence[Entry]) -> None:
-        """Nothing more."""
+        """Whoever keeps permissions looks again."""
+        if any(entry.event_type in CHANGES for entry in entries):
+            self._told()
 
 
 def _exercised(entry: Entry) -> tuple[Exercise, int]:

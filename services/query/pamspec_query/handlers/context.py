@@ -10,7 +10,8 @@ from typing import Any, NamedTuple
 
 from pamspec_common.authorization.loading import load_rights
 from pamspec_common.authorization.rights import Asker, Authorizer, Rights, Stored
-from pamspec_common.authorization.sight import Sight
+from pamspec_common.authorization.sight import Narrowing, Sight
+from pamspec_common.delegation.grants import Chain, authority
 from pamspec_common.errors import ObjectNotFound, ScopeNotFound
 from pamspec_common.policy import needs_role
 from pamspec_common.postgres import Connection
@@ -45,6 +46,10 @@ class Context:
     document: Mapping[str, Any]
     answer_bytes: int | None = None
     """Where pages end when the door carries less than we would answer."""
+    grant: Chain | None = None
+    """The grant under which the call is made, with those above it."""
+    narrowing: Narrowing | None = None
+    """What the grant leaves of what its grantor may see."""
 
     @property
     def page_bytes(self) -> int:
@@ -59,7 +64,11 @@ class Context:
 
     @property
     def asker(self) -> Asker:
-        """Whose rights decide."""
+        """Whose rights decide: under a grant, those of its first grantor."""
+        return self._own_asker if self.grant is None else authority(self.grant, self.principal.tenant_id)
+
+    @property
+    def _own_asker(self) -> Asker:
         principal, actor = self.principal, self.actor
         return Asker(
             principal.tenant_id,
@@ -74,6 +83,8 @@ class Context:
 
     def parties(self, rights: Rights) -> Sequence[str] | None:
         """Whose restricted entries may be shown; None shows everybody's, to those who audit or administer."""
+        if self.grant is not None:
+            return sorted({self.actor_id, self.principal.actor_id})
         if self.principal.has(RIGHT_AUDIT) or self.principal.has(RIGHT_ADMIN):
             return None
         if not (rights.decision("audit").never and rights.decision("administer").never):
@@ -91,6 +102,10 @@ class Context:
         check_operation(self.operation, rights)
         return rights
 
+    async def own_rights(self, scope_key: int, head: Head, conn: Connection) -> Rights:
+        """The rights of the actor by itself, whatever grant it names."""
+        return await self.authorizer.rights(self._own_asker, scope_key, head.epochs, partial(load_rights, conn))
+
     @property
     def actors(self) -> list[str]:
         """Whose roles count."""
@@ -107,7 +122,8 @@ class Context:
 
     def seen(self, rights: Rights) -> Sight:
         """What the operation may show."""
-        return seen(self.operation, rights)
+        found = seen(self.operation, rights)
+        return found if self.narrowing is None else found.narrowed(self.narrowing)
 
     async def scope_key(self, scope_id: str) -> int:
         """The key of a scope of the principal's tenant; ScopeNotFound when it has none of that name."""
@@ -163,7 +179,7 @@ def check_cursor(cursor: Cursor, head: Head) -> None:
 
 
 def refuse_grant(request: Common) -> None:
-    """Raise ObjectNotFound for a grant to act under: there is none yet."""
+    """Raise ObjectNotFound for a grant to act under: this is not among what can be delegated (P176)."""
     if request.delegation_id is not None or (request.actor is not None and request.actor.delegation_id is not None):
         raise ObjectNotFound(
             "No such delegation is visible here; leave delegation_id out.", details={"field": "delegation_id"}

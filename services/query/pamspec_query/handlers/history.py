@@ -10,7 +10,7 @@ from pamspec_common.errors import InvalidRequest, ObjectNotFound
 from pamspec_common.events import PARTY_TYPES
 from pamspec_common.strict_json import dumps, loads
 from pamspec_query.documents import InspectHistory
-from pamspec_query.handlers.context import Context, check_cursor, refuse_grant
+from pamspec_query.handlers.context import Context, check_cursor
 from pamspec_query.model.cursors import Cursor
 from pamspec_query.model.plan import DEFAULT_LIMIT
 from pamspec_query.model.positions import check_reached, headers
@@ -82,6 +82,11 @@ def _wanted(
     )
 
 
+def is_ranged(request: InspectHistory) -> bool:
+    """Whether a range of the scope's ledger is asked for."""
+    return request.after_sequence is not None or request.to_sequence is not None
+
+
 def _subject(request: InspectHistory) -> tuple[str | None, bytes]:
     """Whose history, and its kind; None for a range of the scope's ledger."""
     versions = request.version_range
@@ -92,11 +97,10 @@ def _subject(request: InspectHistory) -> tuple[str | None, bytes]:
     if request.object_id is not None and request.relationship_id is not None:
         raise InvalidRequest("The request names two things; send object_id or relationship_id.")
     if request.object_id is not None or request.relationship_id is not None:
-        refuse_grant(request)
         return request.object_id or request.relationship_id, b"o" if request.object_id is not None else b"r"
-    if request.delegation_id is not None:
+    if request.delegation_id is not None and not is_ranged(request):
         return request.delegation_id, b"d"
-    if request.after_sequence is None and request.to_sequence is None:
+    if not is_ranged(request):
         raise InvalidRequest(
             "The request names no history; send object_id, relationship_id, after_sequence or to_sequence.",
             details={"field": "object_id"},

@@ -18,7 +18,7 @@ from pamspec_common.errors import (
 )
 from pamspec_common.strict_json import dumps
 from pamspec_query.documents import Read
-from pamspec_query.handlers.context import Context, refuse_grant
+from pamspec_query.handlers.context import Context
 from pamspec_query.model.permission import memory_of
 from pamspec_query.model.plan import check_as_of, check_fields
 from pamspec_query.model.positions import Head, check_epoch, check_reached, etag, headers
@@ -36,7 +36,8 @@ async def read(context: Context, request: Read) -> Answer:
     subject_id, kind = _subject(request)
     check_fields(request.fields)
     check_position(request.snapshot_id, request.as_of)
-    if request.version_id is not None or request.as_of is not None or request.snapshot_id is not None:
+    past = request.version_id is not None or request.as_of is not None or request.snapshot_id is not None
+    if past or context.narrowing is not None:
         return await _read_past(context, request, subject_id, kind)
     scope_key = await context.scope_key(request.scope_id)
     head, row = await _head(context, scope_key, subject_id)
@@ -100,7 +101,6 @@ def _subject(request: Read) -> tuple[str, bytes]:
     if request.object_id is not None and request.relationship_id is not None:
         raise InvalidRequest("The request names two things; send object_id or relationship_id.")
     if request.object_id is not None or request.relationship_id is not None:
-        refuse_grant(request)
         if request.object_id is not None:
             return request.object_id, b"o"
         assert request.relationship_id is not None

@@ -1,8 +1,9 @@
 """Traversal: what can be reached from some objects along relationships (PAMSPEC P76, P151, P183).
 
-Invariant: every hop is decided anew. A relationship is walked when its states pass the query's; an object is gone
-through when it is there and not erased; another scope is entered when its own policy names the scope from which the hop
-comes and the principal may query there. A hop that is refused looks like one that leads nowhere.
+Invariant: every hop is decided anew; under a grant none leads out of its scope. A relationship is walked when its
+states pass the query's; an object is gone through when it is there and not erased; another scope is entered when its
+own policy names the scope from which the hop comes and the principal may query there. A hop that is refused looks like
+one that leads nowhere.
 """
 
 from __future__ import annotations
@@ -138,7 +139,7 @@ class Traversal:
 
     async def _ground(self, scope_id: str) -> Ground | None:
         context, conn = self.context, self.conn
-        if self.ended is not None and scope_id not in self.ended:
+        if context.grant is not None or (self.ended is not None and scope_id not in self.ended):
             return None
         try:
             scope_key = await context.scope_key(scope_id)

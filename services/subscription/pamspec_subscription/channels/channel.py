@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
@@ -29,6 +30,7 @@ _log = logging.getLogger(__name__)
 _PAGE_ROWS = 256
 _HYDRATE = 8
 _LAST_FRAME_S = 2.0
+_PAST_END_S = 0.05
 _STORE_PAUSE_S = 0.2
 _BLOCKED_S = 0.2
 
@@ -97,6 +99,7 @@ class Channel:
         self._acked = frozenset(subscription.acked_ahead)
         self._last_overflow = -1e9
         self._keepalive_at = 0.0
+        self._right_ends_at = math.inf
         self._scope: FollowedScope | None = None
         self._epochs, self._epochs_at = subscription.head.epochs, -1e9
         seat.position = start
@@ -213,7 +216,7 @@ class Channel:
                 continue
             self._stand_at(scope.last)
             await self._keep_alive()
-            await self._me.wait(self._keepalive_at - self._now())
+            await self._me.wait(min(self._keepalive_at, self._right_ends_at) - self._now())
         if self._me.overflowed and self._me.going():
             self._fell_behind()
 
@@ -318,13 +321,17 @@ class Channel:
         """Raise when the right is gone; while the store is away it is asked for again, and nothing goes out."""
         while self._me.going():
             try:
-                await self._right.check(epochs)
+                self._ends((await self._right.check(epochs)).left_s)
             except REVOKED:
                 raise
             except PamspecError:
                 await self._me.wait(_STORE_PAUSE_S)
             else:
                 return
+
+    def _ends(self, left_s: float | None) -> None:
+        """Note when a grant ends by itself, which no entry tells."""
+        self._right_ends_at = math.inf if left_s is None else self._now() + max(left_s, 0.0) + _PAST_END_S
 
     async def _envelopes(self, entries: Sequence[Entry]) -> dict[str, bytes]:
         if not self._subscription.include_content:

@@ -61,7 +61,9 @@ class Subscribing:
         after = check_subscribe(asked.request)
         if asked.request.webhook is not None:
             self._targets.check(asked.request.webhook.url)
-        actor, _ = acting_actor(asked.principal, asked.document.get("actor"), by_role=True)
+        actor, _ = acting_actor(asked.principal, asked.document.get("actor"), by_role=not _names_grant(asked.request))
+        if asked.request.delegation_id is not None:
+            actor = {**actor, "delegation_id": asked.request.delegation_id}
         hashed = request_hash(asked.document)
         async with self._store.session() as conn:
             found, replayed = await self._row(conn, asked, after, actor_ids(actor), hashed)
@@ -97,6 +99,7 @@ class Subscribing:
         sought = (conn, scope_key, principal.actor_id, key, asked.operation_id)
         if (earlier := await subscriptions.find_request(*sought)) is not None:
             return earlier, True
+        await self._access.check_filter(principal, actor, head.epochs, request, conn)
         check_position(after or 0, request.ledger_epoch, head, head.last_seq)
         new = NewSubscription(
             tenant_id=principal.tenant_id,
@@ -105,6 +108,7 @@ class Subscribing:
             scope_id=request.scope_id,
             principal=principal,
             actor=dumps(actor),
+            delegation_id=actor.get("delegation_id"),
             channel=request.channel,
             filter=canonical(asked.document.get("filter", {})),
             delivery=dumps(asdict(resolve_delivery(request.delivery, request.channel, self._keepalive_ms))),
@@ -161,6 +165,11 @@ class Subscribing:
             found = await subscriptions.list_page(conn, principal.tenant_id, owner, scope_key, after, limit + 1)
         more = found[limit - 1].subscription_id if len(found) > limit else None
         return _listed(found[:limit], more)
+
+
+def _names_grant(request: Subscribe) -> bool:
+    """Whether a grant is acted under: its delegate is nobody's to claim by a role of its own."""
+    return request.delegation_id is not None or (request.actor is not None and request.actor.delegation_id is not None)
 
 
 def _listed(found: list[Subscription], next_cursor: str | None) -> Answer:

@@ -51,6 +51,10 @@ DELETED_SQL = f"""
 SELECT {_COLUMNS} JOIN core.scope_deletion d ON d.scope_key = s.scope_key WHERE s.state = 'open'
 ORDER BY s.scope_key, s.subscription_id LIMIT 100
 """
+DELEGATED_SQL = f"""
+SELECT {_COLUMNS} WHERE s.state = 'open' AND s.delegation_id IS NOT NULL AND s.subscription_id > $1
+ORDER BY s.subscription_id LIMIT $2
+"""
 
 _principal = msgspec.json.Decoder(Principal)
 
@@ -119,6 +123,11 @@ async def leftovers(conn: Connection, age: timedelta) -> list[Subscription]:
     return [_subscription(row) for row in await conn.fetch(LEFTOVERS_SQL, age)]
 
 
+async def delegated(conn: Connection, after_id: str, limit: int) -> list[Subscription]:
+    """Open subscriptions under a grant, in order of their ids."""
+    return [_subscription(row) for row in await conn.fetch(DELEGATED_SQL, after_id, limit)]
+
+
 async def unacknowledged(conn: Connection, age: timedelta) -> list[Subscription]:
     """Open subscriptions behind their head without an acknowledgement for `age`."""
     return [_subscription(row) for row in await conn.fetch(UNACKNOWLEDGED_SQL, age)]
@@ -133,8 +142,9 @@ INSERT_SQL = """
 WITH opening AS (
   INSERT INTO subscription.subscription (
     tenant_id, subscription_id, scope_key, scope_id, principal, principal_id, actor, state, channel, filter, delivery,
-    include_content, evaluation_run_id, operation_id, idempotency_key, request_hash, ledger_epoch, after_sequence)
-  VALUES ($1, $2, $3, $4, $5, $6, $7, 'opening', $8, $9, $10, $11, $12, $13, $14, $15, $16, $17)
+    include_content, evaluation_run_id, operation_id, idempotency_key, request_hash, ledger_epoch, after_sequence,
+    delegation_id)
+  VALUES ($1, $2, $3, $4, $5, $6, $7, 'opening', $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $19)
   ON CONFLICT DO NOTHING RETURNING tenant_id, subscription_id, scope_key
 ), endpoint AS (
   INSERT INTO subscription.webhook (tenant_id, subscription_id, scope_key, url)
@@ -191,6 +201,7 @@ class NewSubscription:
     ledger_epoch: int
     after_sequence: int | None
     webhook_url: str | None = None
+    delegation_id: str | None = None
 
 
 async def insert(conn: Connection, new: NewSubscription) -> bool:
@@ -215,6 +226,7 @@ async def insert(conn: Connection, new: NewSubscription) -> bool:
         new.ledger_epoch,
         new.after_sequence,
         new.webhook_url,
+        new.delegation_id,
     )
     return inserted == 1
 

@@ -1,0 +1,38 @@
+"""Hints: what happened to a grant reaches every process over the bus, so that the next check looks again at once.
+
+A hint that is lost costs nothing but the time for which a confirmation holds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from nats.aio.client import Client
+from nats.aio.msg import Msg
+
+from pamspec_common import bus, contracts
+from pamspec_common.service import Background
+from pamspec_delegation.settings import Settings
+
+
+class Hints:
+    """One connection of the process."""
+
+    def __init__(self, settings: Settings, told: Callable[[], None]) -> None:
+        self._settings, self._told = settings, told
+        self._client: Client | None = None
+
+    async def run(self, background: Background) -> None:
+        """Connect, however long it takes, and listen until the service stops."""
+        self._client = await bus.connect(self._settings, "delegation")
+        topic = contracts.streams().subjects["events"]
+        for event_type in ("delegation_granted", "delegation_revoked"):
+            await self._client.subscribe(topic.filter(event_type=event_type), cb=self._heard)
+        await background.stopping.wait()
+
+    async def _heard(self, message: Msg) -> None:
+        self._told()
+
+    async def close(self) -> None:
+        """Close the connection, bounded."""
+        await bus.close(self._client)
