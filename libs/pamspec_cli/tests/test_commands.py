@@ -403,3 +403,39 @@ async def test_authority_is_granted_checked_explained_listed_and_revoked(shell: 
     assert "revoked" in await shell("delegations", "revoke", id_, "--basis", "over")
     assert "revoked" in await shell("delegations", "check", id_, *use, code=1)
     assert await shell("delegations", "list", "--scope", shell.scope, "--in-force") == ""
+
+
+async def test_quotas_are_shown_and_set(shell: Shell, tmp_path: Path) -> None:
+    wanted = tmp_path / "quotas.json"
+    wanted.write_text('{"tenant": {"objects": 1000}}')
+    tenant = f"tenant:quotas-{next(_numbers)}"
+    await shell("tenants", "create", tenant, "--basis", "a new customer")
+    whose = ("quotas", "--tenant", tenant)
+    await shell(*whose, "--set", str(wanted), code=2)
+    said = await shell(*whose, "--set", str(wanted), "--basis", "the contract")
+    assert said == "version 1 is in force; gateways follow within seconds\n"
+    shown = await shell(*whose)
+    assert shown.startswith(f"{tenant}, version 1, ")
+    assert "  tenant.objects: 1,000, 0 used\n" in shown
+    assert "expected" in await shell(*whose, "--set", str(wanted), "--basis", "again", "--after", "0", code=1)
+
+
+async def test_a_tenant_is_made_closed_opened_and_taken_off(shell: Shell) -> None:
+    tenant = f"tenant:command-{next(_numbers)}"
+    await shell("tenants", "create", tenant, code=2)
+    assert f"{tenant}  active" in await shell("tenants", "create", tenant, "--basis", "a new customer")
+    assert f"{tenant}  suspended" in await shell("tenants", "suspend", tenant, "--basis", "unpaid")
+    assert f"{tenant}  active" in await shell("tenants", "resume", tenant, "--basis", "paid")
+    assert "keys" in await shell("tenants", "offboard", tenant, "--dry-run")
+    assert f"{tenant}  active" in await shell("tenants", "list", tenant)
+    gone = await shell("tenants", "offboard", tenant, "--basis", "the contract ended")
+    assert re.match(rf"{tenant}  offboard", gone)
+
+
+async def test_a_scope_is_deleted(shell: Shell) -> None:
+    await shell("create", "--scope", shell.scope, "--text", "six")
+    await shell("scopes", "--delete", shell.scope, code=2)
+    await shell("scopes", "--delete", shell.scope, "--dry-run")
+    assert await shell("query", "--scope", shell.scope, "--trust", "all") != ""
+    assert shell.scope in await shell("scopes", "--delete", shell.scope, "--basis", "the project ended")
+    assert "scope_not_found" in await shell("query", "--scope", shell.scope, "--trust", "all", code=1)
