@@ -52,7 +52,9 @@ async def services(people: People) -> AsyncIterator[Mapping[str, tuple[Service, 
         "subscription": pamspec_subscription.app.build(
             SubscriptionSettings.model_validate(given("subscription")), LocalPeer(write)
         ),
-        "delegation": pamspec_delegation.app.build(DelegationSettings.model_validate(given("delegation"))),
+        "delegation": pamspec_delegation.app.build(
+            DelegationSettings.model_validate(given("delegation")), LocalPeer(write)
+        ),
     }
     async with AsyncExitStack() as stack:
         yield {name: (one, await stack.enter_async_context(serving(one))) for name, one in built.items()}
