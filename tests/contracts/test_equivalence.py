@@ -13,6 +13,7 @@ from typing import Any
 from jsonschema.protocols import Validator
 
 from pamspec_common import contracts
+from pamspec_common.contracts.validators import QuickValidator
 
 Documents = dict[str, Any]
 Examples = dict[tuple[str, str], Any]
@@ -88,7 +89,7 @@ def test_small_changes_are_judged_alike(
     assert compared > 3000 or not reference_validators
 
 
-def _ours(schema: str) -> Validator:
+def _ours(schema: str) -> QuickValidator:
     return contracts.validator("error#/$defs/error" if schema == "error" else schema)
 
 

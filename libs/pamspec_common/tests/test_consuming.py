@@ -156,6 +156,7 @@ async def test_a_hole_is_filled_from_the_ledger(world: Consumption) -> None:
 
 
 async def test_a_lost_tail_is_found_without_any_later_event(world: Consumption) -> None:
+    """B45."""
     scopes = await world.ledger.add_scopes(2)
     async with world.consumer():
         await world.pulling()
@@ -210,6 +211,7 @@ async def test_an_owner_that_sleeps_through_its_lease_takes_nothing_in_twice(wor
 
 
 async def test_partitions_are_shared_and_a_leaver_hands_over_at_once(world: Consumption) -> None:
+    """B50: the consumer of who leaves stays, and what is committed afterwards arrives once."""
     for partition in (1, 2, 3):
         await streams.ensure(world.client, contracts.streams().stream_request("ledger", partition))
         await world.ledger.add_scopes(1, partition)
@@ -234,6 +236,7 @@ async def _is(answer: bool) -> bool:
 async def test_killed_between_effect_and_acknowledgement_it_takes_nothing_in_twice(
     world: Consumption, tmp_path: Path
 ) -> None:
+    """B47."""
     scopes = await world.ledger.add_scopes(5)
     for _ in range(3):
         await world.publish(await world.commit(scopes))
@@ -268,6 +271,7 @@ async def test_a_purged_stream_loses_nothing(world: Consumption) -> None:
 
 @pytest.mark.parametrize("lost", ["CONSUMER.DELETE.PAMSPEC_LEDGER_0.delegation_0", "STREAM.DELETE.PAMSPEC_LEDGER_0"])
 async def test_a_deleted_consumer_or_stream_is_made_again(world: Consumption, lost: str) -> None:
+    """B34."""
     scopes = await world.ledger.add_scopes(2)
     async with world.consumer():
         await world.pulling()

@@ -330,6 +330,7 @@ async def test_times_increase_when_the_clock_jumps_back(writer: Writer) -> None:
 async def test_conflicts_are_counted_and_logged_without_a_traceback(
     writer: Writer, caplog: pytest.LogCaptureFixture
 ) -> None:
+    """M024."""
     caplog.set_level(logging.DEBUG)
     made = await writer.create()
     stale = writer.change(made, canonical_content=1, provenance=PROVENANCE, expected_version_id="ver:stale")

@@ -294,7 +294,7 @@ async def test_a_killed_process_s_erasure_goes_on_where_it_was(database: Databas
             "PAMSPEC_TOKEN_KEYS": json.dumps({KID: KEY.decode()}),
             "PAMSPEC_DELETION_POLL_MS": "10",
             "PAMSPEC_DELETION_VERSIONS": "5",
-            "PAMSPEC_DELETION_PAUSE_MS": "20",
+            "PAMSPEC_DELETION_PAUSE_MS": "100",
         }
         for _ in range(2):
             before = await _erased_versions(still)
@@ -315,6 +315,43 @@ async def test_a_killed_process_s_erasure_goes_on_where_it_was(database: Databas
         assert await rows_with(still, SECRET) == {}
     finally:
         await stopped(still)
+
+
+async def test_a_large_scope_is_erased_in_steps_and_its_neighbours_stay(
+    database: Database, write_bus: NatsAddress
+) -> None:
+    """M042: one job that tells how far it is; M035: nothing of another scope goes with it."""
+    writer = await started(database, write_settings(database, write_bus, deletion_poll_ms=3_600_000))
+    job = None
+    try:
+        neighbours = [writer.scope + "-b", writer.scope + "0"]
+        for scope in neighbours:
+            await writer.ok("create_scope", {"scope_id": scope, "scope_kind": "workspace"})
+            await writer.ok("create", claim(scope, SECRET))
+        kept = await _rows_of(writer, neighbours)
+        for batch in range(10):
+            items = [{**claim(writer.scope, f"{batch} {n}"), "operation": "create"} for n in range(1000)]
+            await writer.ok("batch", {"scope_id": writer.scope, "items": items, "operation_id": f"op:large{batch}"})
+        asked = await writer.ok("delete_scope", deletion(writer.scope))
+        assert (asked["state"], asked["counts"]["objects"]) == ("erasing", 10_000)
+        job = await started(database, write_settings(database, write_bus, deletion_poll_ms=10, deletion_versions=500))
+        assert (await erased(writer, writer.scope))["erased_versions"] == 10_000
+        assert await _rows_of(writer, neighbours) == kept
+        for scope in neighbours:
+            await writer.check_scope(scope)
+    finally:
+        if job is not None:
+            await stopped(job)
+        await stopped(writer)
+
+
+async def _rows_of(writer: Writer, scopes: list[str]) -> list[Any]:
+    """The ledger and the private parts of scopes, as they stand."""
+    found = []
+    for table in ("core.ledger", "core.version", "core.version_private", "core.version_span"):
+        sql = f"SELECT t::text FROM {table} t WHERE scope_key = ANY($1) ORDER BY 1"
+        found.append([row[0] for row in await writer.admin.fetch(sql, [await writer.scope_key(one) for one in scopes])])
+    return found
 
 
 async def _erased_versions(writer: Writer) -> int:

@@ -8,6 +8,7 @@ from pamspec_cli.bench import (
     catchup,
     create_inprocess,
     delegation,
+    delegation_checks,
     delivery,
     http,
     idle,
@@ -63,6 +64,10 @@ GROUPS = (
     Group(("create.1000_scopes",), _one(create_inprocess.thousand_scopes)),
     Group(("ops.transition", "ops.relate", "ops.promote"), operations.operations),
     Group(("delegation.exercise", "delegation.check"), delegation.hot_grant),
+    Group(
+        ("delegation.check_uncached", "delegation.check_cached", "delegation.revoked"),
+        delegation_checks.checks,
+    ),
     Group(("http.create", "http.read", "http.batch_items"), http.one_process),
     Group(("http.create_processes",), _one(http.create_processes)),
     Group(("limits.noisy_p99",), _one(limits.noisy_neighbour)),

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from functools import cache
 from typing import Any
 
+import jsonschema_rs
 import msgspec
 from jsonschema import Draft202012Validator
 from jsonschema.protocols import Validator
@@ -19,6 +20,7 @@ from referencing.jsonschema import SchemaRegistry
 from pamspec_common.contracts import components, sources
 from pamspec_common.contracts.catalogues import Bus, ErrorCode, EventType, Operation, OperationCatalogue
 from pamspec_common.contracts.formats import FORMATS, referenced, with_whole_patterns
+from pamspec_common.contracts.validators import QuickValidator, quick_registry
 
 __all__ = [
     "Bus",
@@ -71,7 +73,7 @@ def resolve(reference: str) -> Any:
 
 
 @cache
-def validator(name: str) -> Validator:
+def validator(name: str) -> QuickValidator:
     """A validator for the schema of that name, or for a part of it: `event-payload#/$defs/object_created`.
 
     It checks formats (date-time by RFC 3339 without leap seconds, uri by RFC 3986), and a pattern that ends in `$`
@@ -80,7 +82,8 @@ def validator(name: str) -> Validator:
     identifier, _, fragment = name.partition("#")
     schema(identifier)
     reference = _identifier(identifier) + (f"#{fragment}" if fragment else "")
-    return validator_of({"$ref": reference})
+    document = {"$ref": reference}
+    return QuickValidator(document, _quick_registry(), validator_of(document))
 
 
 def validator_of(document: Mapping[str, Any], registry: SchemaRegistry | None = None) -> Validator:
@@ -88,12 +91,12 @@ def validator_of(document: Mapping[str, Any], registry: SchemaRegistry | None = 
     return _Validator(document, registry=_registry() if registry is None else registry, format_checker=FORMATS)
 
 
-def request_validator(operation: str) -> Validator:
+def request_validator(operation: str) -> QuickValidator:
     """The validator of an operation's request."""
     return validator(f"pamspec:operation:{operation}:request")
 
 
-def answer_validator(operation: str) -> Validator:
+def answer_validator(operation: str) -> QuickValidator:
     """The validator of an operation's answer; errors are `pamspec:schema:error`."""
     return validator(f"pamspec:operation:{operation}:answer")
 
@@ -165,11 +168,16 @@ def _registry() -> SchemaRegistry:
     return registry.with_resources((name, referenced(document)) for name, document in schemas().items())
 
 
+@cache
+def _quick_registry() -> jsonschema_rs.Registry:
+    return quick_registry(schemas())
+
+
 def _identifier(name: str) -> str:
     return name if name.startswith("pamspec:") else f"pamspec:schema:{name}"
 
 
-def _raise_first(by: Validator, document: Any, name: str) -> None:
+def _raise_first(by: QuickValidator, document: Any, name: str) -> None:
     error = next(by.iter_errors(document), None)
     if error is not None:
         place = "/".join(str(part) for part in error.absolute_path) or "the document"
