@@ -8,12 +8,13 @@ import json
 import os
 import shlex
 from dataclasses import dataclass, field
+from pathlib import Path
 
 import aiohttp
 import asyncpg
 
 from pamspec_cli import keys
-from pamspec_cli.data import DataDirectory
+from pamspec_cli.data import DEFAULT, DataDirectory
 from pamspec_cli.servers.process import ServerError
 from pamspec_common.ids import subject_token
 from pamspec_common.keys import MAX_KEY_LENGTH, MIN_KEY_LENGTH, is_key, key_hash, new_key
@@ -81,9 +82,11 @@ async def ensure_scope(gateway: str, key: DevelopmentKey) -> None:
             raise ServerError(f"the development scope could not be made: {await answer.text()}")
 
 
-def export_line(gateway: str, key: DevelopmentKey) -> str:
-    """A command after which the clients in this shell know where to go and who they are."""
-    return f"export PAMSPEC_URL={gateway} PAMSPEC_API_KEY={shlex.quote(key.text)}"
+def export_line(gateway: str, key: DevelopmentKey, data: DataDirectory) -> str:
+    """A command after which clients and commands here know where to go, as whom, and which data is meant."""
+    line = f"export PAMSPEC_URL={gateway} PAMSPEC_API_KEY={shlex.quote(key.text)}"
+    usual = data.path == Path(DEFAULT).resolve()
+    return line if usual else f"{line} PAMSPEC_DATA={shlex.quote(str(data.path))}"
 
 
 def curl_line(gateway: str, key: DevelopmentKey) -> str:

@@ -214,6 +214,19 @@ async def test_an_unusable_development_key_is_refused(up: Up) -> None:
     assert b"PAMSPEC_DEV_KEY must have" in err
 
 
+@pytest.mark.parametrize(
+    ("value", "said"), [("[8443]", b"PAMSPEC_WEBHOOK_PORTS can't be used"), ("no JSON", b'field "webhook_ports"')]
+)
+async def test_an_unusable_variable_is_named(up: Up, value: str, said: bytes) -> None:
+    child = await asyncio.create_subprocess_exec(
+        *command("up", up.data), stderr=subprocess.PIPE, env=os.environ | {"PAMSPEC_WEBHOOK_PORTS": value}
+    )
+    _, err = await child.communicate()
+    assert child.returncode == 1
+    assert said in err
+    assert b"Traceback" not in err
+
+
 async def test_processes_are_watched_and_stop_together(up: Up) -> None:
     await up.start("--processes")
     status, created = await as_printed(up.lines["try it"])

@@ -35,7 +35,7 @@ def run(arguments: argparse.Namespace) -> int:
     channels = _channels(arguments.channels)
     target = service(arguments)
     if "nats" in channels and target.nats is None:
-        raise Misused("no NATS login: set PAMSPEC_AGENT_NATS_URL, or give --channels poll,sse")
+        raise Misused("no NATS login: set PAMSPEC_DATA or PAMSPEC_AGENT_NATS_URL, or give --channels poll,sse")
     summary = asyncio.run(_run(target, _conversations(arguments.conversations), channels, arguments))
     if arguments.json:
         print(json.dumps(summary.document(), indent=2))

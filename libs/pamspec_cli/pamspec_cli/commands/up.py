@@ -7,10 +7,13 @@ import signal
 from contextlib import AsyncExitStack
 
 import uvloop
+from pydantic import ValidationError
+from pydantic_settings import SettingsError
 
 from pamspec_cli import composition, development, processes
 from pamspec_cli.data import DataDirectory, chosen
 from pamspec_cli.deployment import Deployment
+from pamspec_cli.servers.process import ServerError
 from pamspec_cli.stack import Addresses, servers
 from pamspec_common.telemetry import setup_logging, setup_metrics
 
@@ -25,7 +28,7 @@ def add(parser: argparse.ArgumentParser) -> None:
 
 
 def _port(text: str) -> int:
-    number = int(text)
+    number = int(text) if text.isdecimal() else -1
     if not 0 <= number <= 65535:
         raise argparse.ArgumentTypeError("a port lies between 1 and 65535; 0 takes a free one")
     return number
@@ -36,7 +39,22 @@ def run(arguments: argparse.Namespace) -> int:
     setup_logging(os.environ.get("PAMSPEC_LOG_LEVEL", "WARNING"))
     setup_metrics()
     with DataDirectory(chosen(arguments.data)) as data:
-        return uvloop.run(_until_signal(data, arguments))
+        try:
+            return uvloop.run(_until_signal(data, arguments))
+        except SettingsError as error:
+            raise ServerError(f"a variable is not the JSON that it has to be: {error}; see docs/running.md") from None
+        except ValidationError as error:
+            if error.title != "Settings":
+                raise
+            raise ServerError(f"{_unusable(error)}; see docs/running.md") from None
+
+
+def _unusable(error: ValidationError) -> str:
+    """The variables that can't be used, and why, without what they hold."""
+    return "; ".join(
+        f"PAMSPEC_{str(one['loc'][0]).upper() if one['loc'] else '...'} can't be used: {one['msg']}"
+        for one in error.errors(include_url=False, include_input=False, include_context=False)
+    )
 
 
 async def _until_signal(data: DataDirectory, arguments: argparse.Namespace) -> int:
@@ -101,5 +119,5 @@ def _greet(gateway: str, addresses: Addresses, key: development.DevelopmentKey, 
         print(f"bus       {addresses.nats_url}   (agents log in with their keys)")
     print(f"key       {key.text}")
     print(f"data      {data.path}")
-    print(f"shell     {development.export_line(gateway, key)}")
+    print(f"shell     {development.export_line(gateway, key, data)}")
     print(f"try it    {development.curl_line(gateway, key)}", flush=True)
