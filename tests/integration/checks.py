@@ -65,7 +65,7 @@ async def whole(fleet: Fleet, scopes: Sequence[str] | None = None, *, within_s: 
     """
     await drained(fleet, within_s)
     found = Whole({}, {})
-    async with fleet.database() as connection:
+    async with fleet.database() as connection, connection.transaction(isolation="repeatable_read"):
         heads = await connection.fetch(HEADS_SQL, None if scopes is None else list(scopes))
         for scope_key, scope_id, ledger_id, last_seq, last_hash in heads:
             rows = await connection.fetch(
@@ -87,11 +87,15 @@ async def whole(fleet: Fleet, scopes: Sequence[str] | None = None, *, within_s: 
             ]
         orphans = await connection.fetchval(ORPHANS_SQL)
         assert orphans == 0, f"{orphans} versions without their entry"
+    await drained(fleet, within_s)
     async with fleet.bus() as client:
         stored = await in_stream(fleet, client)
     for scope_id, entries in found.entries.items():
-        token = ids.subject_token(development.TENANT_ID, scope_id)
-        assert stored.pop(token, []) == entries, f"the stream differs from the ledger of {scope_id}"
+        in_order = stored.pop(ids.subject_token(development.TENANT_ID, scope_id), [])
+        assert in_order[: len(entries)] == entries, f"the stream differs from the ledger of {scope_id}"
+        # What the services tell of by themselves, a refusal for one, may have come since the ledger was read.
+        later = [entry.sequence for entry in in_order[len(entries) :]]
+        assert later == list(range(len(entries) + 1, len(in_order) + 1)), f"the stream doubles or skips in {scope_id}"
     assert scopes is not None or not stored, "the stream holds scopes that the ledger does not have"
     await verified(fleet, list(found.entries))
     return found

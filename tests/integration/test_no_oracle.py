@@ -15,6 +15,7 @@ import orjson
 import pytest
 import pytest_asyncio
 
+import pamspec_delegation.app
 import pamspec_query.app
 import pamspec_subscription.app
 import pamspec_write.app
@@ -25,6 +26,7 @@ from pamspec_common.internal import answer as run
 from pamspec_common.peers import LocalPeer
 from pamspec_common.principal import Principal, TokenSigner
 from pamspec_common.service import Service
+from pamspec_delegation.settings import Settings as DelegationSettings
 from pamspec_query.settings import Settings as QuerySettings
 from pamspec_subscription.settings import Settings as SubscriptionSettings
 from pamspec_write.settings import Settings as WriteSettings
@@ -78,7 +80,8 @@ async def started(database: Database) -> Product:
     write = pamspec_write.app.build(WriteSettings(**settings("write")))
     query = pamspec_query.app.build(QuerySettings(**settings("query")), LocalPeer(write))
     subscription = pamspec_subscription.app.build(SubscriptionSettings(**settings("subscription")), LocalPeer(write))
-    services = {service.name: service for service in (write, query, subscription)}
+    delegation = pamspec_delegation.app.build(DelegationSettings(**settings("delegation")), LocalPeer(write))
+    services = {service.name: service for service in (delegation, write, query, subscription)}
     for service in services.values():
         await service.start()
     return Product(services, await asyncpg.connect(database.dsn))
@@ -263,6 +266,7 @@ CASES: dict[str, tuple[str, str, Make]] = {
     ),
     "revoke": ("revoke_delegation", "delegation", named("delegation_id", **BASIS)),
     "check": ("check_delegation", "delegation", named("delegation_id", operation="read")),
+    "explain": ("explain_delegation", "delegation", named("delegation_id", operation="read")),
     "subscription": ("list_subscriptions", "subscription", named("subscription_id")),
     "poll": ("poll", "subscription", named("subscription_id")),
     "ack": ("ack", "subscription", named("subscription_id", sequence=1)),

@@ -34,6 +34,8 @@ async def test_a_cancellation_that_meets_a_frame_is_not_swallowed(turns: int) ->
 
 def test_an_interrupted_wait_ends_once_its_work_has_ended() -> None:
     steps: list[str] = []
+    # A shell that starts a job in the background has it ignore interrupts.
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
 
     async def work() -> None:
         os.kill(os.getpid(), signal.SIGINT)
@@ -49,4 +51,5 @@ def test_an_interrupted_wait_ends_once_its_work_has_ended() -> None:
             loop.run(work())
         assert steps == ["ended"]
     finally:
+        signal.signal(signal.SIGINT, before)
         loop.close()

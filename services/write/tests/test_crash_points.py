@@ -13,11 +13,13 @@ from asyncpg.pool import PoolConnectionProxy
 
 from pamspec_cli.servers.databases import Database
 from pamspec_cli.servers.nats import NatsAddress
+from pamspec_write.queries import deletion, tenants
+from pamspec_write.queries.delegations import UNTOLD_SQL
 from pamspec_write.queries.holds import HOLDS_DUE_SQL
 from pamspec_write.queries.outbox import OUTBOX_DEPTH_SQL
 from services.write.tests.writer import PROVENANCE, Document, Writer, claim, edge, started, stopped, write_settings
 
-BACKGROUND = (OUTBOX_DEPTH_SQL, HOLDS_DUE_SQL)
+BACKGROUND = (OUTBOX_DEPTH_SQL, HOLDS_DUE_SQL, UNTOLD_SQL, tenants.OFFBOARDING_SQL, deletion.DUE_SQL)
 """What the service asks by itself, whatever a test does."""
 STATEMENTS = ("execute", "fetch", "fetchrow", "fetchval")
 

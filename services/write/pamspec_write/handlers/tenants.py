@@ -12,10 +12,11 @@ import asyncpg
 
 from pamspec_common.calls import Answer
 from pamspec_common.errors import DuplicateOperation, InvalidRequest, LegalHold, ObjectNotFound
+from pamspec_common.ids import is_id
 from pamspec_common.instants import wire
 from pamspec_common.postgres import Connection
 from pamspec_write.documents.tenants import CreateTenant, ListTenants, OffboardTenant, ResumeTenant, SuspendTenant
-from pamspec_write.handlers.administering import Asked, DryRun, page_of, record
+from pamspec_write.handlers.administering import Asked, DryRun, no_cursor, page_of, record
 from pamspec_write.queries import tenants as queries
 
 
@@ -36,6 +37,8 @@ async def create_tenant(conn: Connection, asked: Asked, request: CreateTenant) -
 async def list_tenants(conn: Connection, asked: Asked, request: ListTenants) -> Answer:
     """A page of tenants by their ids; a single one with what it has."""
     limit, cursor = page_of(request.pagination)
+    if cursor is not None and not is_id(cursor):
+        raise no_cursor()
     rows = await conn.fetch(queries.TENANTS_SQL, cursor or "", request.state, request.tenant_id, limit + 1)
     found = [_shown(row) for row in rows[:limit]]
     if request.tenant_id is not None and found:
