@@ -32,6 +32,8 @@ PAGED = [
     for name in DOCUMENTS
     if "pagination" in contracts.schema(f"pamspec:operation:{name}:request").get("properties", {})
 ]
+OPERATORS = ("list_tenants",)
+"""Not for the key of these tests."""
 CURSORS: list[Any] = [
     "²", "٣", "1" * 19, "9" * 19, "0" * 30, "a\u0000 b", "agent:a \u0000", "agent:a", "agent:a captain", " ", "\n",
     "💥", "e30", "e30=", "AAAA", "../..", "x" * 16_384, None, 5, True, ["a"], {"": 1}, "",
@@ -133,4 +135,4 @@ async def test_a_cursor_that_is_not_ours(whole: Whole, operation: str) -> None:
             assert isinstance(cursor, str), answer
             assert is_id(cursor) or re.fullmatch("[0-9]{1,19}", cursor), (cursor, answer)
         else:
-            assert status in (400, 404), (cursor, answer)
+            assert status in (400, 403 if operation in OPERATORS else 404), (cursor, answer)

@@ -12,6 +12,8 @@ from pathlib import Path
 
 import pytest
 
+from conftest import TemplateDatabase
+from services.gateway.tests import whole as all_services
 from services.gateway.tests.whole import Whole
 
 HERE = Path(__file__).resolve().parent
@@ -24,7 +26,13 @@ CHANNELS = r"/(stream|ws)$"
 
 
 @pytest.mark.timeout(7200 if EXAMPLES else 900)
-async def test_the_description_is_kept(whole: Whole, tmp_path: Path) -> None:
+async def test_the_description_is_kept(template_database: TemplateDatabase, tmp_path: Path) -> None:
+    """On services of its own: what it sends may end its key."""
+    async with all_services.running(template_database, tmp_path) as whole:
+        await _tried(whole, tmp_path)
+
+
+async def _tried(whole: Whole, tmp_path: Path) -> None:
     program = Path(sys.executable).with_name("schemathesis")
     arguments: list[str | Path] = [
         "--config-file",

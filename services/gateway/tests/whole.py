@@ -50,7 +50,7 @@ async def running(template: TemplateDatabase, directory: Path) -> AsyncIterator[
     bus = EmbeddedNats(directory / "nats")
     nats = await bus.start()
     key = new_key()
-    await insert_key(dsn, key, rights=("assert_actor", "operator"))
+    await insert_key(dsn, key)
     callout = nats.callout_variables()
     addresses = Addresses(dsn, database.roles, nats.url, nats.service_seed, callout, "redis://127.0.0.1:9/0")
     ports = {service: free_port() for service in SERVICES}

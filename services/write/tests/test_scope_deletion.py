@@ -371,6 +371,12 @@ async def test_only_operators_administer_tenants(here: Writer) -> None:
     assert (await here.refused("suspend_tenant", named, by=OPERATOR))["code"] == "object_not_found"
 
 
+async def test_a_list_of_tenants_takes_its_own_cursors_alone(here: Writer) -> None:
+    for cursor in ("²", "tenant", "tenant:a\n", "'"):
+        page = {"pagination": {"limit": 5, "cursor": cursor}}
+        assert (await here.refused("list_tenants", page, by=OPERATOR))["code"] == "invalid_request"
+
+
 async def test_a_tenant_is_made_suspended_and_resumed(here: Writer) -> None:
     named = {"tenant_id": "tenant:paused", "policy_basis": "ticket:1"}
     by = Principal("tenant:paused", "agent:a", "agent", roles=frozenset({"admin"}))
