@@ -1,7 +1,7 @@
 """Settings that every service shares; each reads them once, in its `__main__`, from the environment.
 
-All names start with PAMSPEC_. Secrets come from the environment or from files named by PAMSPEC_SECRETS_DIR, and never
-appear in a representation.
+All names start with PAMSPEC_. Secrets come from the environment or from files in the directory PAMSPEC_SECRETS_DIR, and
+never appear in a representation or in the error about a value. `docs/settings.md` lists every setting of every service.
 """
 
 from __future__ import annotations
@@ -16,11 +16,15 @@ class CommonSettings(BaseSettings):
     """What every service needs to know."""
 
     model_config = SettingsConfigDict(
-        env_prefix="PAMSPEC_", extra="ignore", frozen=True, secrets_dir=os.environ.get("PAMSPEC_SECRETS_DIR")
+        env_prefix="PAMSPEC_",
+        extra="ignore",
+        frozen=True,
+        hide_input_in_errors=True,
+        secrets_dir=os.environ.get("PAMSPEC_SECRETS_DIR"),
     )
 
     database_url: SecretStr = SecretStr("postgresql://localhost/pamspec")
-    """PostgreSQL, as the role of the service (a service's own setting overrides it)."""
+    """PostgreSQL, as the role of the service."""
     pool_size: int = Field(default=8, ge=1)
     """Connections to PostgreSQL that one process may hold."""
     pool_wait_ms: int = Field(default=2000, ge=1)

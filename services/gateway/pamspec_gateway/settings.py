@@ -63,17 +63,6 @@ class Settings(CommonSettings):
     agent_adopt_s: float = Field(default=30.0, gt=0)
     """How often the servers are asked for connections that another gateway let in."""
 
-    @property
-    def serves_agents(self) -> bool:
-        """Whether agents may log in to the bus here."""
-        return self.callout_nkey_seed is not None
-
-    @model_validator(mode="after")
-    def _whole(self) -> Self:
-        if self.serves_agents and (self.callout_issuer_seed is None or self.nats_nkey_seed is None):
-            raise ValueError("PAMSPEC_CALLOUT_NKEY_SEED needs PAMSPEC_CALLOUT_ISSUER_SEED and PAMSPEC_NATS_NKEY_SEED")
-        return self
-
     max_turns: int = Field(default=256, ge=4)
     """Operations that the services are given at once; what is more waits here, tenant by tenant in turn."""
     valkey_url: SecretStr | None = None
@@ -84,3 +73,14 @@ class Settings(CommonSettings):
     """How long Valkey may take before the gateway goes on without it; no request waits for that."""
     quota_cache_s: float = Field(default=2.0, gt=0)
     """How long changed quotas may take until they hold here."""
+
+    @property
+    def serves_agents(self) -> bool:
+        """Whether agents may log in to the bus here."""
+        return self.callout_nkey_seed is not None
+
+    @model_validator(mode="after")
+    def _whole(self) -> Self:
+        if self.serves_agents and (self.callout_issuer_seed is None or self.nats_nkey_seed is None):
+            raise ValueError("PAMSPEC_CALLOUT_NKEY_SEED needs PAMSPEC_CALLOUT_ISSUER_SEED and PAMSPEC_NATS_NKEY_SEED")
+        return self
