@@ -16,7 +16,6 @@ import asyncpg
 from pamspec_cli import keys
 from pamspec_cli.data import DEFAULT, DataDirectory
 from pamspec_cli.servers.process import ServerError
-from pamspec_common.ids import subject_token
 from pamspec_common.keys import MAX_KEY_LENGTH, MIN_KEY_LENGTH, is_key, key_hash, new_key
 
 TENANT_ID = "tenant:development"
@@ -26,7 +25,6 @@ SCOPE_ID = "workspace:default"
 KEY_ID = "key:development"
 RIGHTS = keys.RIGHTS
 ROLES = ("admin", "platform")
-PRINCIPAL_TOKEN = subject_token(TENANT_ID, ACTOR_ID)
 
 UPSERT_KEY_SQL = """
 INSERT INTO core.api_key (key_id, tenant_id, key_hash, actor_id, actor_kind, rights, roles)

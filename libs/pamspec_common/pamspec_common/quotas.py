@@ -21,7 +21,7 @@ PerSecond = Annotated[int, msgspec.Meta(ge=1, le=10**9)]
 BodyBytes = Annotated[int, msgspec.Meta(ge=1024, le=MAX_BODY_BYTES)]
 
 
-class Storage(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True, frozen=True):
+class StorageBounds(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True, frozen=True):
     """What may be stored: objects and relationships ever made, their versions, bytes of content that is not erased."""
 
     objects: Count | None = None
@@ -29,7 +29,7 @@ class Storage(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True, fr
     content_bytes: Count | None = None
 
 
-class Of(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True, frozen=True):
+class PrincipalBounds(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True, frozen=True):
     """What one principal may do."""
 
     requests_per_s: PerSecond | None = None
@@ -38,7 +38,7 @@ class Of(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True, frozen=
     subscriptions: Count | None = None
 
 
-class OfTenant(Storage, frozen=True):
+class TenantBounds(StorageBounds, frozen=True):
     """What a whole tenant may do; `concurrency` and `channels` hold for each gateway process."""
 
     requests_per_s: PerSecond | None = None
@@ -54,9 +54,9 @@ class OfTenant(Storage, frozen=True):
 class Quotas(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True, frozen=True):
     """A whole document."""
 
-    tenant: OfTenant = OfTenant()
-    principal: Of = Of()
-    scope: Storage = Storage()
+    tenant: TenantBounds = TenantBounds()
+    principal: PrincipalBounds = PrincipalBounds()
+    scope: StorageBounds = StorageBounds()
 
     def over(self, defaults: Quotas) -> Quotas:
         """What holds: these bounds, and those of the defaults where these say nothing."""

@@ -139,10 +139,6 @@ class ScopePolicy(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         """Whether an evaluation run may write here, though the scope is not one for evaluations (P232)."""
         return any(matches(pattern, evaluation_run_id) for pattern in self.evaluation_runs)
 
-    def retention_of(self, object_type: str) -> RetentionRule:
-        """The retention of a type."""
-        return self.retention.by_type.get(object_type, self.retention.default)
-
 
 STRICT = ScopePolicy()
 """The policy of a scope that has none."""

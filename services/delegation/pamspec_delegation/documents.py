@@ -2,41 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 import msgspec
 
 from pamspec_common import documents
+from pamspec_common.delegation.grants import Delegable
 from pamspec_common.documents import MAX_KEY, Actor, CommonFields, Pagination
 from pamspec_common.errors import InvalidRequest
 from pamspec_common.ids import Id
-
-Delegable = Literal[
-    "create",
-    "read",
-    "update",
-    "transition",
-    "relate",
-    "query",
-    "inspect_history",
-    "redact",
-    "delete",
-    "promote",
-    "subscribe",
-    "unsubscribe",
-]
-
-
-class Check(CommonFields, kw_only=True):
-    """check_delegation, and explain_delegation without `consume`."""
-
-    delegation_id: Id
-    operation: Delegable
-    scope_id: Id | None = None
-    actor: Actor | None = None
-    object_id: Id | None = None
-    object_type: Annotated[str, msgspec.Meta(min_length=1, max_length=MAX_KEY)] | None = None
-    consume: bool = True
 
 
 class Explain(CommonFields, kw_only=True):
@@ -48,6 +22,12 @@ class Explain(CommonFields, kw_only=True):
     actor: Actor | None = None
     object_id: Id | None = None
     object_type: Annotated[str, msgspec.Meta(min_length=1, max_length=MAX_KEY)] | None = None
+
+
+class Check(Explain, kw_only=True):
+    """check_delegation."""
+
+    consume: bool = True
 
 
 class ListDelegations(CommonFields, kw_only=True):

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from datetime import datetime
+from typing import Literal, get_args
 
 import msgspec
 
 from pamspec_common.authorization.rights import Asker
 
-OPERATIONS = (
+Delegable = Literal[
     "create",
     "read",
     "update",
@@ -21,8 +22,9 @@ OPERATIONS = (
     "promote",
     "subscribe",
     "unsubscribe",
-)
+]
 """What can be delegated (PAMSPEC P176)."""
+OPERATIONS: tuple[str, ...] = get_args(Delegable)
 MAX_DEPTH = 8
 """How often a grant can be passed on, one after another."""
 

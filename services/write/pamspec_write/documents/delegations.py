@@ -6,26 +6,12 @@ from typing import Annotated, Literal, get_args
 
 import msgspec
 
-from pamspec_common.delegation.grants import MAX_DEPTH
+from pamspec_common.delegation.grants import MAX_DEPTH, Delegable
 from pamspec_common.documents import MAX_KEY, STANDARD_TYPES, Actor, CommonFields, Validation, is_extension_type
 from pamspec_common.ids import Id
 from pamspec_common.instants import Instant
 from pamspec_write.documents.parts import Basis, Common, Integrity, MaybeRaw
 
-Delegable = Literal[
-    "create",
-    "read",
-    "update",
-    "transition",
-    "relate",
-    "query",
-    "inspect_history",
-    "redact",
-    "delete",
-    "promote",
-    "subscribe",
-    "unsubscribe",
-]
 Exercised = Literal["read", "query", "inspect_history", "subscribe", "unsubscribe"]
 EXERCISED: tuple[str, ...] = get_args(Exercised)
 ObjectType = Annotated[str, msgspec.Meta(min_length=1, max_length=MAX_KEY)]
