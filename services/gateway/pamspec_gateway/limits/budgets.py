@@ -8,7 +8,9 @@ holds over time whatever single requests cost.
 from __future__ import annotations
 
 import math
+from typing import NamedTuple
 
+from pamspec_common.errors import ServiceUnavailable
 from pamspec_common.quotas import over_quota
 
 MAX_WEIGHT = 1000
@@ -60,6 +62,10 @@ class Budget:
         self.spent_until = max(self.spent_until, now + ahead + self.unsent)
         self.learned_at = now
 
+    def settled(self, now: float) -> bool:
+        """Whether forgetting it loses nothing."""
+        return self.spent_until <= now and not self.queued
+
     @property
     def cap(self) -> float:
         """How far ahead a budget can be spent, in seconds."""
@@ -75,13 +81,23 @@ def seconds(wait: float) -> int:
     return max(1, math.ceil(wait))
 
 
-def refuse(limit: str, whose: str, budget: Budget, wait: float) -> None:
-    """Raise the refusal of a budget that is spent."""
-    bound = budget.per_s or 0
-    raise over_quota(
-        limit,
-        bound,
-        f"{whose} may make {bound} requests a second (each item of a batch counts) and has made more; wait as long as"
-        f" Retry-After says and spread them out, or ask the operator for a higher {limit}.",
-        seconds(wait),
-    )
+class Spent(NamedTuple):
+    """A budget that has no room for one more request."""
+
+    budget: Budget
+    wait: float
+    """Seconds until it has."""
+    limit: str
+    """Its name in the quotas, like tenant.requests_per_s."""
+
+    def refusal(self) -> ServiceUnavailable:
+        """The error (429) that says so."""
+        whose = "This tenant" if self.limit.startswith("tenant") else "This principal"
+        bound = self.budget.per_s or 0
+        return over_quota(
+            self.limit,
+            bound,
+            f"{whose} may make {bound} requests a second (each item of a batch counts) and has made more; wait as long"
+            f" as Retry-After says and spread them out, or ask the operator for a higher {self.limit}.",
+            seconds(self.wait),
+        )

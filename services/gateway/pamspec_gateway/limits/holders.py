@@ -5,7 +5,7 @@ from __future__ import annotations
 from pamspec_common.errors import ServiceUnavailable
 from pamspec_common.ids import subject_token
 from pamspec_common.quotas import MAX_BODY_BYTES, Quotas, over_quota
-from pamspec_gateway.limits.budgets import Budget, refuse
+from pamspec_gateway.limits.budgets import Budget, Spent
 from pamspec_gateway.limits.turns import Line
 
 
@@ -55,7 +55,7 @@ class TenantHolder:
 
     def idle(self, now: float) -> bool:
         """Whether forgetting it loses nothing."""
-        return not (self.under_way or self.waiting) and self.budget.spent_until <= now and not self.budget.queued
+        return not (self.under_way or self.waiting) and self.budget.settled(now)
 
 
 class Holder:
@@ -69,23 +69,17 @@ class Holder:
         self.rate: Quotas | None = None
         self.used_at = 0.0
 
-    def check(self, now: float) -> tuple[Budget, float, str] | None:
-        """The budget that has no room for one more, how long to wait for it, and its name; None when both have."""
+    def check(self, now: float) -> Spent | None:
+        """The budget that has no room for one more; None when both have."""
         tenant, own = self.tenant, self.budget
         if self.rate is not tenant.quotas:
             self.rate = tenant.quotas
             own.set_rate(tenant.quotas.principal.requests_per_s, tenant.quotas.principal.burst)
         wait = own.wait(now)
         if wait > 0:
-            return own, wait, "principal.requests_per_s"
+            return Spent(own, wait, "principal.requests_per_s")
         wait = tenant.budget.wait(now)
-        return (tenant.budget, wait, "tenant.requests_per_s") if wait > 0 else None
-
-
-def refuse_rate(spent: tuple[Budget, float, str]) -> None:
-    """Raise the refusal (429) of a budget that has no room."""
-    budget, wait, limit = spent
-    refuse(limit, "This tenant" if limit.startswith("tenant") else "This principal", budget, wait)
+        return Spent(tenant.budget, wait, "tenant.requests_per_s") if wait > 0 else None
 
 
 def _crowding(limit: str, what: str, own: int) -> ServiceUnavailable:

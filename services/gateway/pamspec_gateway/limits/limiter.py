@@ -20,8 +20,8 @@ from pamspec_common.principal import Principal
 from pamspec_common.quotas import NO_QUOTAS, Quotas
 from pamspec_common.service import Background
 from pamspec_common.telemetry import BUDGET_LEFT, LIMITED
-from pamspec_gateway.limits.budgets import MAX_WEIGHT
-from pamspec_gateway.limits.holders import Holder, TenantHolder, refuse_rate
+from pamspec_gateway.limits.budgets import MAX_WEIGHT, Spent
+from pamspec_gateway.limits.holders import Holder, TenantHolder
 from pamspec_gateway.limits.sharing import Sharing
 from pamspec_gateway.limits.turns import Turns
 
@@ -75,14 +75,14 @@ class Limiter:
         """Raise (429) when the principal or its tenant has no room for one more request; nothing is charged."""
         spent = holder.check(self._clock())
         if spent is not None:
-            self._refuse_rate(spent)
+            raise self._refusal(spent)
 
     def charge(self, holder: Holder, weight: int = 1) -> None:
         """Take what a request costs from both budgets, or refuse it (429) and take nothing."""
         now = self._clock()
         spent = holder.check(now)
         if spent is not None:
-            self._refuse_rate(spent)
+            raise self._refusal(spent)
         for budget in (holder.budget, holder.tenant.budget):
             if budget.per_s:
                 budget.charge(now, weight)
@@ -110,9 +110,9 @@ class Limiter:
             self._refused["tenant.channels" if waits else "tenant.concurrency"] += 1
             raise
 
-    def _refuse_rate(self, spent: tuple[object, float, str]) -> None:
-        self._refused[spent[2]] += 1
-        refuse_rate(spent)  # type: ignore[arg-type]
+    def _refusal(self, spent: Spent) -> ServiceUnavailable:
+        self._refused[spent.limit] += 1
+        return spent.refusal()
 
     async def watch(self, background: Background, every_s: float) -> None:
         """Look at the documents of all tenants in use again and again, and forget who is idle."""
@@ -140,7 +140,7 @@ class Limiter:
         now = self._clock()
         before = now - _FORGET_AFTER_S
         for key, holder in list(self._holders.items()):
-            if holder.used_at < before and holder.budget.spent_until <= now and not holder.budget.queued:
+            if holder.used_at < before and holder.budget.settled(now):
                 del self._holders[key]
         alive = {holder.tenant.tenant_id for holder in self._holders.values()}
         for tenant_id, tenant in list(self._tenants.items()):
