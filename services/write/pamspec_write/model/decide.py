@@ -18,13 +18,7 @@ from pamspec_common.strict_json import dumps
 from pamspec_write.model import batches
 from pamspec_write.model.attested import check_attested
 from pamspec_write.model.commands import BatchCommand, Command, Work
-from pamspec_write.model.delegations import (
-    check_delegation,
-    exercise_delegation,
-    grant_delegation,
-    revoke_delegation,
-    tell_uses,
-)
+from pamspec_write.model.delegations import grant_delegation, revoke_delegation
 from pamspec_write.model.entries import record_event
 from pamspec_write.model.erasures import delete, redact
 from pamspec_write.model.evaluation import moment
@@ -51,6 +45,7 @@ from pamspec_write.model.rows import Rows
 from pamspec_write.model.schemas import register_schema
 from pamspec_write.model.snapshots import seal_snapshot
 from pamspec_write.model.transitions import transition
+from pamspec_write.model.uses import check_delegation, exercise_delegation, tell_uses
 from pamspec_write.model.versions import Entropy
 
 DECISIONS: dict[str, Callable[[Making], Answer]] = {
