@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 import msgspec
 
-from pamspec_common.quotas import Storage, over_quota
+from pamspec_common.quotas import StorageBounds, over_quota
 from pamspec_write.model.facts import ScopeState, Stored
 from pamspec_write.model.versions import Draft
 
@@ -43,7 +43,7 @@ def check_room(state: ScopeState, growth: Growth) -> None:
         _check("tenant", "This tenant", state.quotas.tenant, state.tenant_stored, growth)
 
 
-def _check(whose: str, who: str, bounds: Storage, stored: Stored, growth: Growth) -> None:
+def _check(whose: str, who: str, bounds: StorageBounds, stored: Stored, growth: Growth) -> None:
     for name, what in _NAMES.items():
         bound: int | None = getattr(bounds, name)
         more: int = getattr(growth, name)
@@ -59,6 +59,6 @@ def _check(whose: str, who: str, bounds: Storage, stored: Stored, growth: Growth
             )
 
 
-def has_storage_bound(bounds: Storage) -> bool:
+def has_storage_bound(bounds: StorageBounds) -> bool:
     """Whether anything of what may be stored is bounded."""
     return not (bounds.objects is None and bounds.versions is None and bounds.content_bytes is None)

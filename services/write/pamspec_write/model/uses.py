@@ -1,4 +1,4 @@
-"""Uses of grants: checks, exercises by services that read or deliver, and the events that tell of them (P208, P210-P213).
+"""Uses of grants: checks, exercises by services that read or deliver, and what tells of them (P208, P210-P213).
 
 Invariant: a use is counted and told in the transaction of what it authorizes; without a limit one event a minute tells
 of the uses of one operation, and no use is told twice or left untold.
