@@ -21,12 +21,14 @@ import pytest_asyncio
 
 from pamspec_cli.servers.databases import Database
 from pamspec_cli.servers.valkey import EmbeddedValkey
+from pamspec_common.calls import Call
 from pamspec_common.keys import new_key
 from pamspec_common.peers import LocalPeer
 from pamspec_common.server import serving
 from pamspec_common.service import Service
 from pamspec_common.telemetry import setup_metrics
 from pamspec_gateway.app import build
+from pamspec_gateway.limits.limiter import waits_long
 from services.gateway.tests.behind import Behind, Door, echo_service, gateway_settings, insert_key, refusal_of
 
 Document = dict[str, Any]
@@ -311,3 +313,21 @@ async def test_metrics_name_limits_and_nobody(gateways: Gateways) -> None:
     assert re.search(r'pamspec_gateway_budget_left\{[^}]*of="tenant"', text)
     assert "tenant:t" not in text
     assert "agent:a" not in text
+
+
+@pytest.mark.parametrize(
+    ("operation", "body", "waits"),
+    [
+        ("read", b'{"object_id":"obj:1","wait_ms":5}', True),
+        ("read", b'{"object_id":"obj:1","wait_ms":0}', False),
+        ("query", b'{"query":{"where":{"field":"content:/x","op":"eq","value":"\\"wait_ms\\""}}}', False),
+        ("query", b'{"query":{"wait_ms":500}}', False),
+        ("create", b'{"canonical_content":{"wait_ms":500},"wait_ms":500}', False),
+        ("read", b'{"wait_ms":"long"}', False),
+        ("read", b'{"wait_ms":', False),
+        ("no_operation", b'{"wait_ms":5}', False),
+    ],
+)
+def test_only_a_read_that_waits_takes_no_turn(operation: str, body: bytes, waits: bool) -> None:
+    """Nobody gets around the turns by a text in what is sent."""
+    assert waits_long(Call(operation, "token", body)) is waits

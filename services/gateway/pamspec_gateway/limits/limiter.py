@@ -13,6 +13,7 @@ from collections.abc import Awaitable, Callable, Sequence
 
 import msgspec
 
+from pamspec_common import contracts
 from pamspec_common.calls import Answer, Call
 from pamspec_common.errors import PamspecError, ServiceUnavailable
 from pamspec_common.peers import Peer
@@ -36,7 +37,12 @@ class _Items(msgspec.Struct):
     items: list[msgspec.Raw] = []
 
 
+class _Waiting(msgspec.Struct):
+    wait_ms: int = 0
+
+
 _items = msgspec.json.Decoder(_Items)
+_waiting = msgspec.json.Decoder(_Waiting)
 
 
 class Limiter:
@@ -92,7 +98,7 @@ class Limiter:
     async def call(self, holder: Holder, peer: Peer, call: Call, *, waits: bool = False) -> Answer:
         """Charge an operation, wait for its turn, and let the service answer it."""
         self.charge(holder, _weight(call))
-        if waits or b'"wait_ms"' in call.body:
+        if waits or waits_long(call):
             return await peer.call(call)
         line = holder.tenant.line
         if not self._turns.take(line):
@@ -159,6 +165,19 @@ class Limiter:
         }
         for whose, share in left.items():
             BUDGET_LEFT.set(share, {"of": whose})
+
+
+def waits_long(call: Call) -> bool:
+    """Whether an operation is a read that asks to wait; a write never is, whatever stands in it."""
+    if b'"wait_ms"' not in call.body:
+        return False
+    operation = contracts.operations().get(call.operation)
+    if operation is None or operation.writes:
+        return False
+    try:
+        return _waiting.decode(call.body).wait_ms > 0
+    except msgspec.DecodeError:
+        return False
 
 
 def _weight(call: Call) -> int:
