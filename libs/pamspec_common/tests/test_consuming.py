@@ -22,6 +22,7 @@ from pamspec_cli.servers.databases import Database
 from pamspec_cli.servers.nats import EmbeddedNats, NatsAddress
 from pamspec_common import contracts, streams
 from pamspec_common.consuming import queries
+from pamspec_common.consuming.consumer import Consumer
 from pamspec_common.consuming.model import Heard, Place, Poison, Span, heard, reach, sort_out
 from services.relay.tests.ledger_rows import Ledger, until
 
@@ -217,8 +218,8 @@ async def test_partitions_are_shared_and_a_leaver_hands_over_at_once(world: Cons
         await world.ledger.add_scopes(1, partition)
     long: dict[str, Any] = {"consumer_lease_ms": 600_000, "partitions": 4}
 
-    def holds(consumer: object) -> int:
-        return sum(part.name.startswith("partition_") for part in consumer.parts())  # type: ignore[attr-defined]
+    def holds(consumer: Consumer) -> int:
+        return sum(part.name.startswith("partition_") for part in consumer.parts())
 
     async with world.consumer(**long) as first:
         await until(lambda: _is(holds(first) == 4), 60)
@@ -333,8 +334,8 @@ async def test_what_an_effect_cannot_take_is_parked_listed_and_replayed(world: C
         assert (bad[1], bad[2]) in (await world.taken())[bad[0]]
 
 
-async def _parked(consumer: object, count: int) -> bool:
-    return len(await consumer.parked()) == count  # type: ignore[attr-defined]
+async def _parked(consumer: Consumer, count: int) -> bool:
+    return len(await consumer.parked()) == count
 
 
 async def test_a_restored_ledger_takes_effect_anew(world: Consumption) -> None:

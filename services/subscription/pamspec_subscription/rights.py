@@ -160,7 +160,10 @@ class Access:
         epochs: tuple[int, int],
         conn: Connection | None = None,
     ) -> Permitted:
-        """The same; of one who may not subscribe any more, what it received last."""
+        """The same, to place a channel or a cursor; whoever may not subscribe any more counts as one who sees all.
+
+        Nothing is delivered by it: a channel asks its Right before each event and ends where that is gone.
+        """
         try:
             return await self.permitted(principal, actor, scope_key, epochs, conn)
         except REVOKED:
