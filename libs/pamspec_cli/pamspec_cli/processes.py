@@ -55,7 +55,7 @@ class ServiceProcess:
         await self.process.end_remnants()
         self.process.spawn([sys.executable, "-m", f"pamspec_{self.name}"], environment=self._environment)
         async with aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=2)) as session:
-            await self.process.wait_ready(lambda: answers(session, self.url), START_SECONDS)
+            await self.process.wait_ready(lambda: answers(session, self.url, self.name), START_SECONDS)
 
     async def stop(self) -> None:
         """Lets it drain, then ends it."""
@@ -106,10 +106,11 @@ async def running(data: DataDirectory, deployment: Deployment) -> AsyncIterator[
         yield started
 
 
-async def answers(session: aiohttp.ClientSession, url: str) -> bool:
-    """Whether a service lives at this URL."""
+async def answers(session: aiohttp.ClientSession, url: str, service: str) -> bool:
+    """Whether this service lives at this URL, and no other."""
     try:
         async with session.get(f"{url}/healthz") as answer:
-            return answer.status == 200
-    except (aiohttp.ClientError, TimeoutError, OSError):
+            document = await answer.json(content_type=None)
+            return answer.status == 200 and isinstance(document, dict) and document.get("service") == service
+    except (aiohttp.ClientError, TimeoutError, OSError, ValueError):
         return False

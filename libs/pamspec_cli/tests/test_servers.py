@@ -12,17 +12,21 @@ import tempfile
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
+import aiohttp
 import asyncpg
 import nats as nats_client
 import psutil
 import pytest
 from redis.asyncio import Redis
 
+from pamspec_cli.processes import answers
 from pamspec_cli.servers import postgres as postgres_room
 from pamspec_cli.servers.nats import MAX_PAYLOAD, EmbeddedNats
 from pamspec_cli.servers.postgres import LOWEST, EmbeddedPostgres
-from pamspec_cli.servers.process import ServerError, Step, working_in
+from pamspec_cli.servers.process import ServerError, ServerProcess, Step, free_port, working_in
 from pamspec_cli.servers.valkey import EmbeddedValkey
+from pamspec_common.server import serving
+from pamspec_common.service import Part, Service
 
 PARENT = """
 import asyncio, sys
@@ -184,6 +188,38 @@ async def test_a_taken_port_is_avoided(root: Path) -> None:
         address = await server.start()
         assert address.port != port
         await server.stop()
+
+
+def test_ports_are_given_once_and_none_of_the_kernels_own() -> None:
+    first = int(Path("/proc/sys/net/ipv4/ip_local_port_range").read_text(encoding="ascii").split()[0])
+    ports = [free_port() for _ in range(400)]
+    assert len(set(ports)) == len(ports)
+    assert max(ports) < first
+
+
+async def test_whoever_answers_for_a_child_that_ended_does_not_make_it_ready(root: Path) -> None:
+    child = ServerProcess("child", root, root / "child.log")
+    child.spawn([sys.executable, "-c", ""])
+    await child.wait()
+
+    async def somebody_answers() -> bool:
+        return True
+
+    with pytest.raises(ServerError, match="ended while starting"):
+        await child.wait_ready(somebody_answers, 30.0)
+
+
+async def test_only_the_service_itself_answers_for_itself() -> None:
+    async def nothing() -> None:
+        return
+
+    async def well() -> list[Part]:
+        return []
+
+    service = Service("write", {}, well, nothing, nothing)
+    async with serving(service) as url, aiohttp.ClientSession() as session:
+        assert await answers(session, url, "write")
+        assert not await answers(session, url, "query")
 
 
 async def test_nats_keeps_its_streams_over_a_stop_and_a_kill(root: Path) -> None:

@@ -76,10 +76,13 @@ def closing(service: Service, session: aiohttp.ClientSession) -> Service:
 
 
 class RemotePeer:
-    """A service behind a URL; the session belongs to the caller."""
+    """A service behind a URL; the session belongs to the caller.
 
-    def __init__(self, session: aiohttp.ClientSession, base_url: str) -> None:
-        self._session, self.base_url = session, base_url.rstrip("/")
+    With a name it is ready only while the service of that name answers there: a wrong URL is seen before it is used.
+    """
+
+    def __init__(self, session: aiohttp.ClientSession, base_url: str, name: str | None = None) -> None:
+        self._session, self.base_url, self._name = session, base_url.rstrip("/"), name
         self._operations = RemoteOperations(session, base_url)
         self._proxy = StreamProxy(session, base_url)
 
@@ -96,7 +99,11 @@ class RemotePeer:
         """What the service's /readyz says."""
         try:
             async with self._session.get(self.base_url + "/readyz", timeout=aiohttp.ClientTimeout(2)) as response:
-                return response.status == 200, _parts(orjson.loads(await response.read()))
+                document = orjson.loads(await response.read())
+                found = document.get("service") if isinstance(document, dict) else None
+                if self._name is not None and found != self._name:
+                    return False, [Part("reachable", False, {"expected": self._name, "found": str(found)})]
+                return response.status == 200, _parts(document)
         except (aiohttp.ClientError, TimeoutError, OSError, orjson.JSONDecodeError):
             return False, [Part("reachable", False)]
 

@@ -193,16 +193,17 @@ async def send_health(service: Service, path: str, send: Send) -> None:
         await send({"type": "http.response.body", "body": body})
         return
     if path == "/healthz":
-        await send_answer(send, Answer(200, b'{"status":"alive"}'))
+        await send_answer(send, Answer(200, dumps({"service": service.name, "status": "alive"})))
         return
     ok, parts = await service.ready()
-    await send_answer(send, readiness_answer(ok, parts))
+    await send_answer(send, readiness_answer(service.name, ok, parts))
 
 
-def readiness_answer(ok: bool, parts: list[Part]) -> Answer:
-    """The body of /readyz: 200 when ready or degraded, 503 otherwise; each part with its detail."""
+def readiness_answer(service: str, ok: bool, parts: list[Part]) -> Answer:
+    """The body of /readyz: 200 when ready or degraded, 503 otherwise; whose it is, and each part with its detail."""
     well = "ready" if all(part.ok for part in parts) else "degraded"
     document = {
+        "service": service,
         "status": well if ok else "not_ready",
         "parts": {part.name: {**part.detail, "ok": part.ok, "essential": part.essential} for part in parts},
     }

@@ -119,6 +119,7 @@ async def test_degraded_is_still_ready() -> None:
             assert response.status == 200
             document = await response.json()
         assert document == {
+            "service": "sample",
             "status": "degraded",
             "parts": {
                 "store": {"ok": True, "essential": True},
@@ -169,6 +170,15 @@ async def test_a_peer_that_is_none_of_ours_is_not_ready() -> None:
             assert parts == [Part("reachable", False)]
             bodies.pop()
         assert await RemotePeer(session, url).ready() == (True, [])
+
+
+async def test_a_peer_behind_a_wrong_url_is_not_ready_however_well_it_is() -> None:
+    service = _sample([])
+    async with serving(service) as url, peer_session() as session:
+        assert await RemotePeer(session, url, service.name).ready() == (True, [])
+        ready, parts = await RemotePeer(session, url, "query").ready()
+    assert not ready
+    assert parts == [Part("reachable", False, {"expected": "query", "found": service.name})]
 
 
 async def test_a_service_without_operations_has_no_internal_door() -> None:

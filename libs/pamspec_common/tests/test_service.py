@@ -99,14 +99,14 @@ async def test_readiness_says_which_part_lags(parts: list[Part], status: int, wo
         if any(part.detail for part in parts):
             assert document["parts"]["b"] == {"lag": 9, "ok": False, "essential": False}
         async with session.get(url + "/healthz") as response:
-            assert (response.status, await response.json()) == (200, {"status": "alive"})
+            assert (response.status, await response.json()) == (200, {"service": life.service.name, "status": "alive"})
         async with session.get(url + "/metrics") as response:
             assert response.status == 200
         async with session.get(url + "/nothing") as response:
             assert response.status == 404
             assert (await response.json())["error"]["code"] == "invalid_request"
     assert life.seen == ["start", "drain", "stop"]
-    assert readiness_answer(True, []).status == 200
+    assert readiness_answer("sample", True, []).status == 200
 
 
 async def test_a_task_that_fails_is_seen_and_started_again(

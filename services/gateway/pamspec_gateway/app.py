@@ -59,7 +59,7 @@ def build_remote(settings: Settings) -> Service:
     }
     if settings.relay_url is not None:
         urls["relay"] = settings.relay_url
-    return closing(build(settings, {name: RemotePeer(session, url) for name, url in urls.items()}), session)
+    return closing(build(settings, {name: RemotePeer(session, url, name) for name, url in urls.items()}), session)
 
 
 class _Gateway:

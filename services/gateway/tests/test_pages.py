@@ -12,7 +12,7 @@ from services.gateway.tests.behind import Door, refusal_of
 
 async def test_health_needs_no_key(door: Door) -> None:
     async with door.session.get(door.url + "/healthz") as response:
-        assert (response.status, await response.read()) == (200, b'{"status":"alive"}')
+        assert (response.status, await response.read()) == (200, b'{"service":"gateway","status":"alive"}')
     async with door.session.get(door.url + "/readyz") as response:
         assert response.status == 200
         document = orjson.loads(await response.read())

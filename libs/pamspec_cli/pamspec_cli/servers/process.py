@@ -7,6 +7,7 @@ else runs there is a remnant of a killed owner and is ended before a new one sta
 import asyncio
 import os
 import pwd
+import random
 import signal
 import socket
 import subprocess
@@ -22,6 +23,10 @@ LAUNCHER = Path(__file__).with_name("launch.py")
 LOG_LIMIT = 10 * 1024 * 1024
 POLL_SECONDS = 0.01
 LOOPBACK = "127.0.0.1"
+_LOWEST_PORT = 15_000
+_USUAL_FIRST_EPHEMERAL_PORT = 32_768
+_PORT_TRIES = 1_000
+_given_ports: set[int] = set()
 
 
 class ServerError(RuntimeError):
@@ -52,10 +57,27 @@ def unprivileged_account() -> Account | None:
 
 
 def free_port() -> int:
-    """A TCP port on loopback that nobody held a moment ago."""
-    with socket.socket() as probe:
-        probe.bind((LOOPBACK, 0))
-        return int(probe.getsockname()[1])
+    """A TCP port on loopback that stays free until its server listens, as far as that can be had.
+
+    It is never given twice by this process, and it lies below the ports that the kernel gives to outgoing connections:
+    between the choice and the server's start, or while that server is down, nothing that we start takes it.
+    """
+    below = _first_ephemeral_port()
+    for _ in range(_PORT_TRIES):
+        port = random.SystemRandom().randrange(_LOWEST_PORT, below)
+        if port not in _given_ports and port_is_free(port):
+            _given_ports.add(port)
+            return port
+    raise ServerError(f"no free port on {LOOPBACK} between {_LOWEST_PORT} and {below}")
+
+
+def _first_ephemeral_port() -> int:
+    """Where the kernel's own choice begins (Linux), or where it usually does."""
+    try:
+        first = int(Path("/proc/sys/net/ipv4/ip_local_port_range").read_text(encoding="ascii").split()[0])
+    except (OSError, ValueError, IndexError):
+        first = _USUAL_FIRST_EPHEMERAL_PORT
+    return first if first >= _LOWEST_PORT + _PORT_TRIES else _USUAL_FIRST_EPHEMERAL_PORT
 
 
 def port_is_free(port: int) -> bool:
@@ -168,16 +190,22 @@ class ServerProcess:
         self.pid_file.write_text(f"{self._child.pid}\n", encoding="ascii")
 
     async def wait_ready(self, probe: Callable[[], Awaitable[bool]], seconds: float) -> None:
-        """Returns when `probe` says yes; ServerError when the child ends first or the time is over."""
+        """Returns when `probe` says yes and the child lives; ServerError when it ends first or the time is over."""
         deadline = time.monotonic() + seconds
-        while not await probe():
-            if not self.running:
-                raise ServerError(f"{self.name} ended while starting; its log {self.log} ends with:\n{self.log_tail()}")
+        while True:
+            answered = await probe()
+            self._require_running()
+            if answered:
+                return
             if time.monotonic() > deadline:
                 raise ServerError(
                     f"{self.name} was not ready after {seconds:.0f} s; its log {self.log} ends with:\n{self.log_tail()}"
                 )
             await asyncio.sleep(POLL_SECONDS)
+
+    def _require_running(self) -> None:
+        if not self.running:
+            raise ServerError(f"{self.name} ended while starting; its log {self.log} ends with:\n{self.log_tail()}")
 
     async def stop(self, steps: Sequence[Step]) -> None:
         """Ends the child by the first step that works, SIGKILL last; stopping twice or before a start is fine."""
