@@ -16,6 +16,7 @@ from pamspec_delegation.settings import Settings as DelegationSettings
 from pamspec_gateway.settings import Settings as GatewaySettings
 from pamspec_query.settings import Settings as QuerySettings
 from pamspec_relay.settings import Settings as RelaySettings
+from pamspec_retention_sweeper.settings import Settings as SweeperSettings
 from pamspec_subscription.settings import Settings as SubscriptionSettings
 from pamspec_write.settings import Settings as WriteSettings
 
@@ -28,6 +29,7 @@ SECTIONS: Mapping[str, type[BaseSettings]] = {
     "The query service": QuerySettings,
     "The subscription service": SubscriptionSettings,
     "The delegation service": DelegationSettings,
+    "The retention sweeper": SweeperSettings,
     "Services that consume the ledger": ConsumingSettings,
 }
 

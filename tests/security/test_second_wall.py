@@ -140,7 +140,7 @@ async def test_who_sees_all_scopes_sees_no_content(admin: asyncpg.Connection) ->
     for role, name in SEES_ALL:
         assert await _readable(admin, role, tables[name]), (role, name)
     for table in ("core.version_private", "core.version_span", "core.version"):
-        for role in ("pamspec_relay", "pamspec_gateway", "pamspec_delegation"):
+        for role in ("pamspec_relay", "pamspec_gateway", "pamspec_delegation", "pamspec_retention_sweeper"):
             assert not await _readable(admin, role, tables[table]), (role, table)
 
 

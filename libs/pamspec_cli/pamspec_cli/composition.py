@@ -7,6 +7,7 @@ import pamspec_delegation.app
 import pamspec_gateway.app
 import pamspec_query.app
 import pamspec_relay.app
+import pamspec_retention_sweeper.app
 import pamspec_subscription.app
 import pamspec_write.app
 from pamspec_cli.deployment import Deployment, in_environment
@@ -17,6 +18,7 @@ from pamspec_delegation.settings import Settings as DelegationSettings
 from pamspec_gateway.settings import Settings as GatewaySettings
 from pamspec_query.settings import Settings as QuerySettings
 from pamspec_relay.settings import Settings as RelaySettings
+from pamspec_retention_sweeper.settings import Settings as SweeperSettings
 from pamspec_subscription.settings import Settings as SubscriptionSettings
 from pamspec_write.settings import Settings as WriteSettings
 
@@ -34,12 +36,14 @@ async def running(deployment: Deployment) -> AsyncIterator[str]:
         subscription = pamspec_subscription.app.build(SubscriptionSettings(), LocalPeer(write))
     with in_environment(deployment.variables("delegation")):
         delegation = pamspec_delegation.app.build(DelegationSettings(), LocalPeer(write))
+    with in_environment(deployment.variables("retention_sweeper")):
+        sweeper = pamspec_retention_sweeper.app.build(SweeperSettings(), LocalPeer(write))
     with in_environment(deployment.variables("gateway")):
         settings = GatewaySettings()
-    peers = {service.name: LocalPeer(service) for service in (write, relay, query, subscription, delegation)}
+    peers = {service.name: LocalPeer(service) for service in (write, relay, query, subscription, delegation, sweeper)}
     gateway = pamspec_gateway.app.build(settings, peers)
     async with AsyncExitStack() as stack:
-        for service in (relay, write, query, subscription, delegation):
+        for service in (relay, write, query, subscription, delegation, sweeper):
             await _started(stack, service)
         door = server.serving(gateway, host=settings.host, port=settings.port, drain_s=settings.drain_s)
         url = await stack.enter_async_context(door)

@@ -17,6 +17,7 @@ import aiohttp
 import psutil
 import pytest
 
+from pamspec_cli.deployment import SERVICES
 from pamspec_cli.servers.process import working_in
 
 START_SECONDS = 60
@@ -233,7 +234,7 @@ async def test_processes_are_watched_and_stop_together(up: Up) -> None:
     assert status == 201
     found = await ready(up)
     assert found["mode"] == "processes"
-    assert set(found["processes"]) == {"write", "relay", "query", "subscription", "delegation", "gateway"}
+    assert set(found["processes"]) == set(SERVICES)
 
     psutil.Process(found["processes"]["query"]).kill()
     async with asyncio.timeout(START_SECONDS):

@@ -1,0 +1,47 @@
+"""The composition root of the retention sweeper."""
+
+from __future__ import annotations
+
+from pamspec_common.errors import PamspecError
+from pamspec_common.peers import Peer, RemotePeer, closing, peer_session
+from pamspec_common.principal import TokenSigner
+from pamspec_common.service import Background, Part, Service
+from pamspec_retention_sweeper.settings import Settings
+from pamspec_retention_sweeper.store import Store
+
+NAME = "retention_sweeper"
+
+
+class _App:
+    def __init__(self, settings: Settings, write: Peer) -> None:
+        self._settings, self._write = settings, write
+        self._signer = TokenSigner.of(settings)
+        self._background = Background()
+        self._store = Store(settings)
+        self.service = Service(NAME, {}, self._readiness, self._start, self._stop)
+
+    async def _start(self) -> None:
+        await self._store.open()
+
+    async def _stop(self) -> None:
+        await self._background.stop(self._settings.drain_s)
+        await self._store.close()
+
+    async def _readiness(self) -> list[Part]:
+        try:
+            await self._store.reach()
+            stored = Part("store", True)
+        except PamspecError as error:
+            stored = Part("store", False, {"error": error.message})
+        return [stored, *self._background.parts()]
+
+
+def build(settings: Settings, write: Peer) -> Service:
+    """The retention sweeper; nothing runs before its `start`."""
+    return _App(settings, write).service
+
+
+def build_remote(settings: Settings) -> Service:
+    """The same in a process of its own, with the write service behind its URL; to be called in a running loop."""
+    session = peer_session()
+    return closing(build(settings, RemotePeer(session, settings.write_url)), session)

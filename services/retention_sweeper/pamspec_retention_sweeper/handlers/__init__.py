@@ -1,0 +1,1 @@
+"""What the sweeper does in a round, and what it answers."""

@@ -1,0 +1,1 @@
+"""Rules without I/O: what a policy does to an object, and when."""

@@ -1,0 +1,1 @@
+"""SQL, each statement beside its one typed function."""

@@ -1,0 +1,24 @@
+"""Settings of the retention sweeper."""
+
+from __future__ import annotations
+
+from pydantic import Field
+
+from pamspec_common.settings import CommonSettings
+
+
+class Settings(CommonSettings):
+    """What the retention sweeper needs beyond the common settings."""
+
+    write_url: str = "http://127.0.0.1:8101"
+    """The write service, when it runs in another process: whatever is done to memory is a command of it."""
+    retention_poll_ms: int = Field(default=1000, ge=10)
+    """How often to look whether something is due."""
+    retention_batch: int = Field(default=200, ge=1, le=1000)
+    """Objects in one batch of commands at most."""
+    retention_objects_per_s: int = Field(default=500, ge=1)
+    """Objects that one process acts on each second at most."""
+    retention_lease_s: float = Field(default=30.0, gt=0)
+    """How long a scope stays with a process that says nothing."""
+    retention_retry_s: float = Field(default=60.0, gt=0)
+    """How long an object that was refused is left alone before it is looked at again."""
