@@ -129,6 +129,7 @@ class Ordering(TypedDict, total=False):
 
     by: list[OrderBy]
     tie_break: list[str]
+    profile: Literal["relevance", "recent", "quality", "balanced"]
 
 
 class EventFilter(TypedDict, total=False):

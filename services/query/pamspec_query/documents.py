@@ -122,6 +122,7 @@ class Range(msgspec.Struct, forbid_unknown_fields=True):
     to: Any = None
 
 
+Mode = Literal["lexical", "vector", "graph"]
 TemporalBasis = Literal["observed_at", "asserted_at", "valid_time", "committed_at", "recorded_at", "sequence"]
 
 
@@ -131,7 +132,7 @@ class Expression(msgspec.Struct, forbid_unknown_fields=True):
     kind: Literal["structured", "temporal", "semantic", "hybrid"]
     text: str | None = None
     vector: list[Any] | None = None
-    modes: list[Literal["lexical", "vector", "graph"]] | None = None
+    modes: Annotated[list[Mode], msgspec.Meta(min_length=1)] | None = None
     filters: Filters | None = None
     where: Any = msgspec.UNSET
     trust: Literal["trusted", "working", "all"] | None = None
@@ -152,6 +153,7 @@ class Ordering(msgspec.Struct, forbid_unknown_fields=True):
 
     by: Annotated[list[OrderBy], msgspec.Meta(min_length=1, max_length=8)] | None = None
     tie_break: Annotated[list[str], msgspec.Meta(min_length=1, max_length=8)] | None = None
+    profile: Literal["relevance", "recent", "quality", "balanced"] | None = None
 
 
 class Traverse(msgspec.Struct, forbid_unknown_fields=True):
@@ -172,6 +174,7 @@ class Query(Scoped, kw_only=True):
     snapshot_id: Id | None = None
     embedding_space_id: Id | None = None
     explain_ranking: bool = False
+    rerank: bool = False
     traverse: Traverse | None = None
     fields: Fields | None = None
     exact: bool = False

@@ -45,6 +45,7 @@ async def test_ordering(seeding: Conn, door: Door) -> None:
         {"tie_break": ["nothing"]},
         {"tie_break": "object_id"},
         {"profile": "newest"},
+        {"profile": "recent"},
         [],
     ]
     for wrong in refused:

@@ -28,6 +28,7 @@ class QueryFields(Reading, total=False):
     snapshot_id: str
     embedding_space_id: str
     explain_ranking: bool
+    rerank: bool
     fields: list[str]
     exact: bool
 

@@ -7,7 +7,7 @@ from datetime import datetime
 
 from pamspec_common.calls import Answer
 from pamspec_common.envelope import envelope_bytes, project
-from pamspec_common.errors import InvalidRequest
+from pamspec_common.errors import EmbeddingSpaceMismatch, InvalidRequest, NotOffered
 from pamspec_common.postgres import Connection
 from pamspec_common.strict_json import dumps
 from pamspec_query.documents import Query
@@ -31,6 +31,7 @@ async def query(context: Context, request: Query) -> Answer:
     The first page fixes the position; later pages read the same one, whatever is written meanwhile.
     """
     wanted = plan(request)
+    _refuse_ranked(wanted)
     text = None if request.pagination is None else request.pagination.cursor
     cursor = None if text is None else context.read_cursor(text)
     async with context.moment(request, wanted.narrowing()) as (conn, scope_key, head, rights):
@@ -53,6 +54,15 @@ async def query(context: Context, request: Query) -> Answer:
         carried = None if counted is None else (counted.value, counted.exact)
         next_cursor = context.write_cursor(Cursor(head.ledger_epoch, at.position, after, carried, tuple(elsewhere)))
     return Answer(200, _body(wanted, page.items, next_cursor, hint, counted), headers(at.position, head.ledger_epoch))
+
+
+def _refuse_ranked(wanted: Plan) -> None:
+    """The ranked kinds need an index that does not exist yet."""
+    if wanted.ranked is None:
+        return
+    if wanted.ranked.embedding_space_id is not None:
+        raise EmbeddingSpaceMismatch("No such embedding space exists here; register it first.")
+    raise NotOffered("Ranked retrieval is not offered yet; send the kind structured.", field="query.kind")
 
 
 async def _reached(

@@ -45,13 +45,14 @@ def order(ordering: Ordering | None) -> tuple[OrderKey, ...]:
         wanted = [("ledger_sequence", True, "ordering.by")]
     implied = OrderKey(FIELDS["ledger_sequence"], wanted[-1][1])
     wanted += [(name, False, f"ordering.tie_break[{index}]") for index, name in enumerate(ordering.tie_break or [])]
-    keys = [OrderKey(_column(name, where), descending) for name, descending, where in wanted]
+    keys = [OrderKey(column(name, where), descending) for name, descending, where in wanted]
     keys.append(implied)
     last = next(index for index, key in enumerate(keys) if key.field.unique)
     return tuple(keys[: last + 1])
 
 
-def _column(name: str, where: str) -> Field:
+def column(name: str, where: str) -> Field:
+    """The field of that name, which has a column; InvalidRequest when answers cannot be ordered by it."""
     found = resolve(name, where)
     if isinstance(found, Pointer) or found.column is None:
         raise InvalidRequest(

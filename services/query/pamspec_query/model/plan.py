@@ -15,12 +15,13 @@ from msgspec import UNSET
 
 from pamspec_common.authorization.sight import EVERYTHING, Sight
 from pamspec_common.documents import MAX_SEQUENCE
-from pamspec_common.errors import EmbeddingSpaceMismatch, InvalidRequest, NotOffered, PamspecError
+from pamspec_common.errors import InvalidRequest
 from pamspec_query.documents import AsOf, Expression, Filters, Query, Range
 from pamspec_query.model import where as tree
 from pamspec_query.model.bounds import COMMITTED, Bounds, Span, bounds
 from pamspec_query.model.lookups import Lookup, lookup
 from pamspec_query.model.ordering import OrderKey, order
+from pamspec_query.model.ranked import Ranked, ranked
 from pamspec_query.model.snapshots import check_position
 from pamspec_query.model.states import States, states
 
@@ -29,7 +30,7 @@ DEFAULT_LIMIT = 50
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """A structured or temporal query."""
+    """A query."""
 
     object_types: Sequence[str] | None
     relationship_types: Sequence[str] | None
@@ -54,6 +55,8 @@ class Plan:
     """Versions of other scopes that may be shown beside `pinned`: their scope's key and their ledger sequence."""
     sight: Sight = EVERYTHING
     """What may be shown of the query's own scope."""
+    ranked: Ranked | None = None
+    """What a query of a ranked kind looks for; `order` then breaks its ties."""
 
     def narrowing(self) -> list[str]:
         """The fields by which the request can be narrowed when it scans too much."""
@@ -65,7 +68,7 @@ class Plan:
 def plan(request: Query) -> Plan:
     """The plan of a request; what is wrong, unknown or not offered is an error that says so."""
     expression = request.query
-    _refuse_ranked(request, expression)
+    looked_for = ranked(request)
     check_position(request.snapshot_id, expression.as_of)
     if request.traverse is not None and any("\0" in name for name in request.traverse.relationship_types or []):
         raise InvalidRequest(
@@ -99,12 +102,13 @@ def plan(request: Query) -> Plan:
         valid_at=as_of.valid_at,
         recorded_at=as_of.recorded_at,
         ledger_sequence=as_of.ledger_sequence,
-        order=order(request.ordering),
+        order=order(request.ordering) if looked_for is None else looked_for.tie_break,
         limit=DEFAULT_LIMIT if request.pagination is None else request.pagination.limit,
         fields=check_fields(request.fields),
         lookup=lookup(kinds, passing, where, rest),
         bounds=bounds(span, where),
         count=request.count,
+        ranked=looked_for,
     )
 
 
@@ -139,39 +143,6 @@ def _utc(instant: datetime | None, name: str) -> datetime | None:
         ) from None
 
 
-def _refuse_ranked(request: Query, expression: Expression) -> None:
-    """S25 for the ranked kinds, which need an index that does not exist yet."""
-    if expression.kind in ("semantic", "hybrid"):
-        raise _ranked_refusal(request, expression)
-    for name in ("text", "vector", "modes"):
-        if getattr(expression, name) is not None:
-            raise InvalidRequest(
-                f"query.{name} belongs to the kinds semantic and hybrid; filter with query.where instead.",
-                details={"field": f"query.{name}"},
-            )
-    if request.explain_ranking:
-        raise InvalidRequest(
-            "explain_ranking belongs to the kinds semantic and hybrid; nothing is ranked here.",
-            details={"field": "explain_ranking"},
-        )
-    if request.embedding_space_id is not None:
-        raise EmbeddingSpaceMismatch("No such embedding space exists here; leave embedding_space_id out.")
-
-
-def _ranked_refusal(request: Query, expression: Expression) -> PamspecError:
-    modes = expression.modes
-    by_vector = expression.kind == "semantic" or modes is None or "vector" in modes
-    if by_vector and request.embedding_space_id is None:
-        return InvalidRequest(
-            "A query by vector names its space; send embedding_space_id.", details={"field": "embedding_space_id"}
-        )
-    if request.embedding_space_id is not None:
-        return EmbeddingSpaceMismatch("No such embedding space exists here; register it first.")
-    return NotOffered(
-        "Ranked retrieval without vectors is not offered yet; send the kind structured.", field="query.modes"
-    )
-
-
 def _words(words: list[str] | str | None, name: str) -> list[str] | None:
     if words is None or isinstance(words, str):
         return None
@@ -183,11 +154,11 @@ def _words(words: list[str] | str | None, name: str) -> list[str] | None:
 
 def _span(expression: Expression) -> Span | None:
     basis, given = expression.temporal_basis, expression.range
-    if expression.kind != "temporal":
-        if basis is not None or given is not None:
-            raise InvalidRequest(
-                "temporal_basis and range belong to the kind temporal; send that kind.", details={"field": "query.kind"}
-            )
+    if expression.kind == "structured" and (basis is not None or given is not None):
+        raise InvalidRequest(
+            "temporal_basis and range belong to the kind temporal; send that kind.", details={"field": "query.kind"}
+        )
+    if basis is None and given is None and expression.kind != "temporal":
         return None
     if basis is None:
         if given is not None or expression.as_of is None:
