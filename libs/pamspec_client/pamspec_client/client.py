@@ -81,6 +81,7 @@ _WRITES = frozenset(
         "create_scope",
         "update_scope",
         "register_schema",
+        "register_embedding_space",
         "bind_role",
         "unbind_role",
         "set_access_rules",

@@ -31,6 +31,7 @@ from pamspec_write.handlers.operations import OPERATIONS, Writes
 from pamspec_write.handlers.outbox import OutboxBound
 from pamspec_write.handlers.quotas import TenantQuotas
 from pamspec_write.handlers.scopes import Scopes
+from pamspec_write.handlers.spaces import EmbeddingSpaces, unknown_spaces_of
 from pamspec_write.handlers.uses import UseJob
 from pamspec_write.import_door import ImportDoor
 from pamspec_write.model.content import CONTENT_TYPES, standard_schema
@@ -64,7 +65,7 @@ class _App:
         scopes = Scopes(pool, settings)
         outbox = self._outbox = OutboxBound(pool, settings)
         grants = Grants(pool, settings, scopes.resolve)
-        access = access_of(scopes.resolve, authorizer, grants.find)
+        access = access_of(scopes.resolve, authorizer, grants.find, unknown_spaces_of(pool, settings))
         lookup = Lookup(pool, settings, access, scopes, lanes)
         for object_type in CONTENT_TYPES:
             standard_schema(object_type)
@@ -73,8 +74,9 @@ class _App:
         administration = Administration(pool, settings, access, authorizer, Keys(pepper))
         records = DenialRecords(pool, settings, access, lanes)
         quotas = TenantQuotas(pool, settings, access)
+        spaces = EmbeddingSpaces(pool, settings, access)
         self._operations = Writes(
-            verifier, access, scopes, lanes, lookup, outbox, administration, self._denials, records, quotas
+            verifier, access, scopes, lanes, lookup, outbox, administration, self._denials, records, quotas, spaces
         ).operations()
         self._imports = Imports(pool, settings, access, outbox, self._wake)
         self.background.spawn("outbox", lambda: outbox.watch(self.background))

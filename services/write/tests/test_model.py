@@ -66,21 +66,18 @@ class Core:
     async def _grant(self, principal: Principal, delegation_id: str, actor_id: str) -> None:
         return None
 
+    async def _unknown(self, principal: Principal, named: list[str]) -> list[str]:
+        return named
+
     async def command(self, operation: str, document: Document) -> Command | BatchCommand:
         """The command of a request."""
         body = orjson.dumps(document)
         if operation == "batch":
-            return await admit_batch(
-                parse(body), body, PRINCIPAL, None, Access(self._resolve, self._rights, self._rights, self._grant)
-            )
-        return await admit(
-            operation,
-            parse(body),
-            body,
-            PRINCIPAL,
-            None,
-            Access(self._resolve, self._rights, self._rights, self._grant),
-        )
+            return await admit_batch(parse(body), body, PRINCIPAL, None, self._access())
+        return await admit(operation, parse(body), body, PRINCIPAL, None, self._access())
+
+    def _access(self) -> Access:
+        return Access(self._resolve, self._rights, self._rights, self._grant, self._unknown)
 
     async def decide(self, operation: str, document: Document) -> Answer:
         """Its outcome."""

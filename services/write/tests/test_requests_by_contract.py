@@ -344,7 +344,11 @@ async def _grant(principal: Principal, delegation_id: str, actor_id: str) -> tup
     return GrantRef(principal.tenant_id, delegation_id, ((1, delegation_id),), scope, scope, (scope,)), (grant,)
 
 
-ACCESS = Access(_resolve, _rights, _rights, _grant)
+async def _unknown_spaces(principal: Principal, named: list[str]) -> list[str]:
+    return []
+
+
+ACCESS = Access(_resolve, _rights, _rights, _grant, _unknown_spaces)
 
 
 async def _error(operation: str, body: bytes) -> PamspecError | None:

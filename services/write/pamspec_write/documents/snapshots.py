@@ -8,7 +8,7 @@ from typing import Annotated
 import msgspec
 
 from pamspec_common.documents import MAX_KEY
-from pamspec_common.errors import EmbeddingSpaceMismatch, InvalidObject, InvalidRequest
+from pamspec_common.errors import InvalidObject, InvalidRequest
 from pamspec_common.ids import Id
 from pamspec_common.instants import Instant
 from pamspec_write.documents.parts import Common
@@ -38,14 +38,9 @@ class SealSnapshot(Common, kw_only=True):
 
 
 def check_seal(request: SealSnapshot) -> None:
-    """Raise unless the request asks for a sealed snapshot, of indexes that exist, with a clock that can run."""
+    """Raise unless the request asks for a sealed snapshot, with a clock that can run."""
     if not request.sealed:
         raise InvalidObject("A snapshot is sealed; leave sealed out, or send true.", details={"field": "sealed"})
-    if request.included_embedding_space_ids:
-        raise EmbeddingSpaceMismatch(
-            "No such embedding space exists here; leave included_embedding_space_ids out.",
-            details={"field": "included_embedding_space_ids"},
-        )
     clock = request.deterministic_clock
     if clock is not None and clock.start_at < EARLIEST:
         raise InvalidRequest(

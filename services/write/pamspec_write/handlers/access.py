@@ -20,6 +20,7 @@ from pamspec_write.model.permission import check_operation
 
 FindGrant = Callable[[Principal, str, str], Awaitable[tuple[GrantRef, Chain] | None]]
 Resolve = Callable[[Principal, str], Awaitable[ScopeRef]]
+UnknownSpaces = Callable[[Principal, list[str]], Awaitable[list[str]]]
 RightsOf = Callable[[Principal, Actor, ScopeRef | None], Awaitable[Rights]]
 
 
@@ -34,6 +35,8 @@ class Access(NamedTuple):
     """The same, loaded again: what is asked before a refusal."""
     grant: FindGrant
     """A grant of the principal's tenant by its id, for an actor who asks; None where there is none."""
+    unknown_spaces: UnknownSpaces
+    """Those of some embedding spaces that the principal's tenant has not described."""
 
     async def permitted(
         self, operation: str, principal: Principal, actor: Actor, scope: ScopeRef | None, *, now: bool = False
@@ -75,9 +78,10 @@ def own_actor(principal: Principal) -> Actor:
     return Actor(principal.actor_id, principal.actor_kind)
 
 
-def access_of(resolve: Resolve, authorizer: Authorizer, grant: FindGrant) -> Access:
+def access_of(resolve: Resolve, authorizer: Authorizer, grant: FindGrant, unknown_spaces: UnknownSpaces) -> Access:
     """Access by kept rights; the commit compares their epochs under the lock."""
-    return Access(resolve, _rights_of(authorizer, again=False), _rights_of(authorizer, again=True), grant)
+    kept, now = _rights_of(authorizer, again=False), _rights_of(authorizer, again=True)
+    return Access(resolve, kept, now, grant, unknown_spaces)
 
 
 def _rights_of(authorizer: Authorizer, *, again: bool) -> RightsOf:

@@ -31,11 +31,13 @@ from pamspec_write.handlers.outbox import OutboxBound
 from pamspec_write.handlers.quotas import OPERATIONS as QUOTAS
 from pamspec_write.handlers.quotas import TenantQuotas
 from pamspec_write.handlers.scopes import Scopes
+from pamspec_write.handlers.spaces import OPERATIONS as SPACES
+from pamspec_write.handlers.spaces import EmbeddingSpaces
 
 COMMANDS = tuple(REQUESTS)
 CONFLICT = b'"version_conflict"'
 DENIALS = (b'"access_denied"', b'"policy_denied"')
-OPERATIONS = (*COMMANDS, *KINDS, *QUOTAS, "batch", "create_scope", "get_operation", "record_denial")
+OPERATIONS = (*COMMANDS, *KINDS, *QUOTAS, *SPACES, "batch", "create_scope", "get_operation", "record_denial")
 
 _LARGE_BYTES = 64 * 1024
 _LARGE_AT_ONCE = 2
@@ -97,9 +99,11 @@ class Writes:
         denials: Denials,
         records: DenialRecords,
         quotas: TenantQuotas,
+        spaces: EmbeddingSpaces,
     ) -> None:
         self._verifier, self._scopes, self._lanes = verifier, scopes, lanes
         self._access, self._administration, self._quotas = access, administration, quotas
+        self._spaces = spaces
         self._lookup, self._outbox = lookup, outbox
         self._denials, self._records = denials, records
         self._large = asyncio.Semaphore(_LARGE_AT_ONCE)
@@ -111,6 +115,7 @@ class Writes:
             **commands,
             **{name: self._handler(self._administer) for name in KINDS},
             **{name: self._handler(self._tell_quotas) for name in QUOTAS},
+            **{name: self._handler(self._of_spaces) for name in SPACES},
             "batch": self._handler(self._batch),
             "create_scope": self._handler(self._create_scope),
             "get_operation": self._handler(self._get_operation),
@@ -173,6 +178,9 @@ class Writes:
 
     async def _tell_quotas(self, call: Call, document: dict[str, Any], principal: Principal) -> Awaitable[Answer]:
         return self._quotas.call(call.operation, document, call.body, principal)
+
+    async def _of_spaces(self, call: Call, document: dict[str, Any], principal: Principal) -> Awaitable[Answer]:
+        return self._spaces.call(call.operation, document, call.body, principal, call.idempotency_key)
 
     def _check_outbox(self, call: Call) -> None:
         if self._outbox.full:

@@ -18,6 +18,7 @@ from pamspec_write.documents.decoding import check_members, decode
 from pamspec_write.documents.delegations import GrantDelegation, OfGrant
 from pamspec_write.documents.parts import Common, Provenance
 from pamspec_write.documents.relationships import Relate
+from pamspec_write.documents.snapshots import SealSnapshot
 from pamspec_write.handlers.access import Access
 from pamspec_write.handlers.admission.acting import act_under, acting_grant, actor_of, new_command, rights_at_door
 from pamspec_write.handlers.admission.delegations import admit_of_grant, fill_grant
@@ -30,7 +31,7 @@ from pamspec_write.handlers.admission.promotion import fill_promote
 from pamspec_write.handlers.admission.relationships import fill_relate
 from pamspec_write.handlers.admission.schemas import fill_register_schema
 from pamspec_write.handlers.admission.scopes import fill_update_scope
-from pamspec_write.handlers.admission.snapshots import fill_seal
+from pamspec_write.handlers.admission.snapshots import check_spaces, fill_seal
 from pamspec_write.handlers.admission.states import fill_transition
 from pamspec_write.model.commands import Command
 from pamspec_write.model.facts import ScopeRef
@@ -125,6 +126,8 @@ async def command_of(
     if content is not msgspec.UNSET:
         set_content(command, content, document["canonical_content"])
     FILL[operation](command, request, document)
+    if isinstance(request, SealSnapshot):
+        await check_spaces(request, principal, access)
     if acting is not None:
         await act_under(command, acting, principal, access)
     return command
