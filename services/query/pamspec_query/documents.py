@@ -163,6 +163,7 @@ class Traverse(msgspec.Struct, forbid_unknown_fields=True):
     relationship_types: Annotated[list[Word], msgspec.Meta(min_length=1, max_length=1000)] | None = None
     direction: Literal["outgoing", "incoming", "both"] = "outgoing"
     depth: Annotated[int, msgspec.Meta(ge=1, le=8)] = 1
+    paths: bool = False
 
 
 class Query(Scoped, kw_only=True):

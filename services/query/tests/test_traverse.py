@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from typing import Any
 
 import orjson
@@ -63,6 +64,53 @@ async def test_depth_direction_and_types(seeding: Conn, door: Door, chain: Scope
     assert await reached(door, "a", relationship_types=["none"]) == []
     assert await reached(door, ["a", "b"]) == ["c", "e"], "where it starts is left out"
     assert await reached(door, "f", depth=8) == []
+
+
+async def paths(door: Door, start: str, query: dict[str, Any] | None = None, **traverse: Any) -> dict[str, list[str]]:
+    """The steps to each item that is reached."""
+    asked = {"kind": "structured", **(query or {})}
+    walk = {"from": [f"obj:{start}"], "paths": True, **traverse}
+    found = await door.ok("query", scope_id=SCOPE, query=asked, traverse=walk)
+    return {
+        item_name(item): [item["path"]["from"], *(step["relationship_id"] for step in item["path"]["steps"])]
+        for item in found["items"]
+    }
+
+
+async def test_each_item_tells_a_shortest_path(seeding: Conn, door: Door, chain: Scope) -> None:
+    join(chain, "a", "d", "knows")
+    await chain.flush(seeding)
+    assert await paths(door, "a", depth=8) == {
+        "b": ["obj:a", "rel:a-b"],
+        "c": ["obj:a", "rel:a-b", "rel:b-c"],
+        "d": ["obj:a", "rel:a-d"],
+        "e": ["obj:a", "rel:a-b", "rel:b-e"],
+    }
+    assert await paths(door, "a", depth=8, relationship_types=["supports"]) == {
+        "b": ["obj:a", "rel:a-b"],
+        "c": ["obj:a", "rel:a-b", "rel:b-c"],
+        "d": ["obj:a", "rel:a-b", "rel:b-c", "rel:c-d"],
+    }
+    back = await paths(door, "c", depth=2, direction="incoming")
+    assert back == {"b": ["obj:c", "rel:b-c"], "a": ["obj:c", "rel:b-c", "rel:a-b"]}
+    one = await paths(door, "a", {"where": eq("object_id", "obj:e")}, depth=8)
+    assert one == {"e": ["obj:a", "rel:a-b", "rel:b-e"]}
+    walked = await paths(door, "a", {"filters": {"relationship_type": ["contradicts"]}}, depth=2)
+    assert walked == {"b-e": ["obj:a", "rel:a-b", "rel:b-e"]}
+    plain = await door.ok("query", scope_id=SCOPE, query={"kind": "structured"}, traverse={"from": ["obj:a"]})
+    assert all("path" not in item for item in plain["items"])
+
+
+async def test_a_path_is_of_what_was_valid_then(seeding: Conn, door: Door) -> None:
+    scope = Scope(SCOPE)
+    objects(scope, "a", "b", "c")
+    join(scope, "a", "c", valid_until=datetime(2024, 1, 1, tzinfo=UTC))
+    join(scope, "a", "b")
+    join(scope, "b", "c")
+    await scope.flush(seeding)
+    then, now = ({"as_of": {"valid_at": f"{year}-06-01T00:00:00Z"}} for year in (2023, 2025))
+    assert (await paths(door, "a", then, depth=2))["c"] == ["obj:a", "rel:a-c"]
+    assert (await paths(door, "a", now, depth=2))["c"] == ["obj:a", "rel:a-b", "rel:b-c"]
 
 
 async def test_cycles_end(seeding: Conn, door: Door, chain: Scope) -> None:
@@ -205,6 +253,10 @@ async def test_another_scope_opens_by_its_own_policy_alone(seeding: Conn, door: 
     await allow(seeding, c, "workspace:b", version=2)
     assert await reached(door, "x", depth=8) == ["w", "y", "z"]
     assert await reached(door, "x", depth=2) == ["w", "y", "z"]
+    walk = {"from": ["obj:x"], "depth": 2, "paths": True}
+    found = await door.ok("query", scope_id=SCOPE, query={"kind": "structured"}, traverse=walk)
+    scopes = {item_name(item): [step.get("scope_id") for step in item["path"]["steps"]] for item in found["items"]}
+    assert scopes == {"y": ["workspace:b"], "w": ["workspace:b", None], "z": ["workspace:b", "workspace:c"]}
     await allow(seeding, b, version=3)
     assert await reached(door, "x", depth=8) == [], "closed again at once"
 

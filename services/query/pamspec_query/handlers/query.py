@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from datetime import datetime
 
+import orjson
+
 from pamspec_common.calls import Answer
 from pamspec_common.envelope import envelope_bytes, project
 from pamspec_common.errors import EmbeddingSpaceMismatch, InvalidRequest, NotOffered
@@ -16,6 +18,7 @@ from pamspec_query.handlers.traverse import Ground, traverse
 from pamspec_query.model import ordering
 from pamspec_query.model.bounds import Bounds
 from pamspec_query.model.cursors import Cursor
+from pamspec_query.model.paths import Paths
 from pamspec_query.model.plan import Plan, plan
 from pamspec_query.model.positions import Head, check_reached, headers
 from pamspec_query.model.states import HINT
@@ -41,8 +44,9 @@ async def query(context: Context, request: Query) -> Answer:
             pinned = await snapshots.versions(conn, scope_key, snapshot)
             wanted = replace(wanted, ledger_sequence=snapshot.position, pinned=pinned)
         elsewhere: list[tuple[str, int]] = []
+        paths = None
         if request.traverse is not None:
-            wanted, elsewhere = await _reached(context, conn, scope_key, head, request, wanted, cursor)
+            wanted, elsewhere, paths = await _reached(context, conn, scope_key, head, request, wanted, cursor)
         at = await _where(conn, scope_key, head, wanted, cursor)
         page = await fetch_page(conn, scope_key, wanted, at, context.page_bytes)
         counted = await _count(conn, scope_key, wanted, at, cursor)
@@ -53,7 +57,8 @@ async def query(context: Context, request: Query) -> Answer:
         after = ordering.written(wanted.order, page.items[-1].keys)
         carried = None if counted is None else (counted.value, counted.exact)
         next_cursor = context.write_cursor(Cursor(head.ledger_epoch, at.position, after, carried, tuple(elsewhere)))
-    return Answer(200, _body(wanted, page.items, next_cursor, hint, counted), headers(at.position, head.ledger_epoch))
+    shown = [_shown(wanted, item, paths) for item in page.items]
+    return Answer(200, _body(shown, next_cursor, hint, counted), headers(at.position, head.ledger_epoch))
 
 
 def _refuse_ranked(wanted: Plan) -> None:
@@ -73,8 +78,8 @@ async def _reached(
     request: Query,
     wanted: Plan,
     cursor: Cursor | None,
-) -> tuple[Plan, list[tuple[str, int]]]:
-    """The plan over what a traversal reaches, and the positions of the other scopes that it entered."""
+) -> tuple[Plan, list[tuple[str, int]], Paths | None]:
+    """The plan over what a traversal reaches, the positions of the other scopes that it entered, and wanted paths."""
     assert request.traverse is not None
     if cursor is not None:
         check_cursor(cursor, head)
@@ -83,13 +88,13 @@ async def _reached(
         position = await _position(conn, scope_key, head, wanted)
     ended = None if cursor is None else dict(cursor.elsewhere)
     home = Ground(request.scope_id, scope_key, position, wanted.sight)
-    grounds = await traverse(context, conn, home, request.traverse, wanted, ended)
+    grounds, paths = await traverse(context, conn, home, request.traverse, wanted, ended)
     own = home.sequences if wanted.pinned is None else home.sequences & set(wanted.pinned)
     others = [(ground.scope_key, sequence) for ground in grounds[1:] for sequence in sorted(ground.sequences)]
     entered = [(ground.scope_id, ground.position) for ground in grounds[1:]] if cursor is None else cursor.elsewhere
     by = (*wanted.order, ordering.BY_SCOPE) if entered else wanted.order
     reached = replace(wanted, pinned=sorted(own), elsewhere=others, order=by, bounds=Bounds())
-    return reached, list(entered)
+    return reached, list(entered), paths if request.traverse.paths else None
 
 
 async def _count(conn: Connection, scope_key: int, wanted: Plan, at: At, cursor: Cursor | None) -> Count | None:
@@ -144,17 +149,23 @@ async def _bounded(conn: Connection, scope_key: int, at: At, wanted: Plan) -> At
     return replace(at, low=low, high=high)
 
 
-def _body(wanted: Plan, items: list[Item], next_cursor: str | None, hint: bool, counted: Count | None) -> bytes:
+def _shown(wanted: Plan, item: Item, paths: Paths | None) -> bytes:
+    """One item, members in the order of their names."""
+    stored = item.stored
+    if wanted.fields is None:
+        shown = b'"envelope":' + envelope_bytes(stored.metadata, stored.content, stored.private)
+    else:
+        shown = b'"projection":' + project(stored.metadata, stored.content, stored.private, wanted.fields)
+    if paths is None:
+        return b"{" + shown + b"}"
+    known = orjson.loads(stored.metadata)
+    path = paths.to((known["scope_id"], known.get("object_id") or known["relationship_id"]))
+    member = b'"path":' + dumps(path)
+    return b"{" + (shown + b"," + member if wanted.fields is None else member + b"," + shown) + b"}"
+
+
+def _body(items: list[bytes], next_cursor: str | None, hint: bool, counted: Count | None) -> bytes:
     """The answer's bytes, members in the order of their names."""
-    parts = []
-    for item in items:
-        stored = item.stored
-        if wanted.fields is None:
-            shown = b'{"envelope":' + envelope_bytes(stored.metadata, stored.content, stored.private) + b"}"
-        else:
-            projection = project(stored.metadata, stored.content, stored.private, wanted.fields)
-            shown = b'{"projection":' + projection + b"}"
-        parts.append(shown)
     number = b"" if counted is None else b'"count":' + dumps({"exact": counted.exact, "value": counted.value}) + b","
     told = b'"hint":' + dumps(HINT) + b"," if hint else b""
-    return b"{" + number + told + b'"items":[' + b",".join(parts) + b'],"next_cursor":' + dumps(next_cursor) + b"}"
+    return b"{" + number + told + b'"items":[' + b",".join(items) + b'],"next_cursor":' + dumps(next_cursor) + b"}"

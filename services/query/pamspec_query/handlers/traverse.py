@@ -17,6 +17,7 @@ from pamspec_common.postgres import Connection
 from pamspec_common.scope_policy import stored_policy
 from pamspec_query.documents import Traverse
 from pamspec_query.handlers.context import Context
+from pamspec_query.model.paths import Paths
 from pamspec_query.model.plan import Plan
 from pamspec_query.queries import heads, policies, traversal
 from pamspec_query.queries.traversal import Walk
@@ -50,6 +51,7 @@ class Traversal:
     """The positions of the other scopes, by their ids, when a page before has fixed them."""
     crosses: bool
     grounds: dict[str, Ground | None] = field(default_factory=dict)
+    paths: Paths = field(default_factory=Paths)
     reached: int = 0
 
     async def run(self, home: Ground, start: Sequence[str], depth: int) -> list[Ground]:
@@ -64,6 +66,7 @@ class Traversal:
                     details={"field": "traverse.from"},
                 )
         home.seen.update(start)
+        self.paths.begin((home.scope_id, object_id) for object_id in start)
         frontier = {home.scope_id: sorted(found)}
         for _ in range(depth):
             frontier = await self._hop(frontier)
@@ -100,7 +103,11 @@ class Traversal:
             self._reach(ground, [step.sequence for step in steps])
             for step in steps:
                 entered = ground if step.scope_id in (None, scope_id) else await self._enter(ground, step.scope_id)
-                if entered is not None and step.object_id not in entered.seen:
+                if entered is None:
+                    continue
+                near, far = (scope_id, step.near_id), (entered.scope_id, step.object_id)
+                self.paths.walk(near, step.relationship_id, far)
+                if step.object_id not in entered.seen:
                     following.setdefault(entered.scope_id, set()).add(step.object_id)
         return {scope_id: await self._visit(scope_id, sorted(ids)) for scope_id, ids in sorted(following.items())}
 
@@ -157,8 +164,11 @@ class Traversal:
 
 async def traverse(
     context: Context, conn: Connection, home: Ground, request: Traverse, wanted: Plan, ended: Mapping[str, int] | None
-) -> list[Ground]:
-    """What can be reached, by scope. Only a query of now enters other scopes: a past position is one ledger's own."""
+) -> tuple[list[Ground], Paths]:
+    """What can be reached, by scope, and by which ways.
+
+    Only a query of now enters other scopes: a past position is one ledger's own.
+    """
     walk = Walk(
         outgoing=request.direction in ("outgoing", "both"),
         incoming=request.direction in ("incoming", "both"),
@@ -168,4 +178,6 @@ async def traverse(
         pinned=wanted.pinned,
     )
     now = wanted.ledger_sequence is None and wanted.recorded_at is None
-    return await Traversal(context, conn, walk, ended, now).run(home, sorted(set(request.from_)), request.depth)
+    traversal = Traversal(context, conn, walk, ended, now)
+    grounds = await traversal.run(home, sorted(set(request.from_)), request.depth)
+    return grounds, traversal.paths

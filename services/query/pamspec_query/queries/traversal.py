@@ -26,7 +26,8 @@ _WALKED: LiteralString = """
 _OUT: LiteralString = (
     """
 WITH walked AS (
-  SELECT s.from_seq, s.target_object_id AS far, s.target_scope_id AS far_scope FROM core.version_span s
+  SELECT s.from_seq, s.target_object_id AS far, s.target_scope_id AS far_scope,
+         s.source_object_id AS near, s.object_id AS relationship_id FROM core.version_span s
   WHERE s.source_object_id = ANY ($2::text[]) AND s.scope_key = $1 AND s.from_seq <= $3 AND s.to_seq > $3
     AND s.kind = 'r' AND ($4 OR s.directionality <> 'directed')
 """
@@ -35,7 +36,7 @@ WITH walked AS (
 _IN: LiteralString = (
     """
   UNION
-  SELECT s.from_seq, s.source_object_id, NULL FROM core.version_span s
+  SELECT s.from_seq, s.source_object_id, NULL, s.target_object_id, s.object_id FROM core.version_span s
   WHERE s.target_object_id = ANY ($2::text[]) AND s.scope_key = $1 AND s.from_seq <= $3 AND s.to_seq > $3
     AND s.kind = 'r' AND s.target_scope_id IS NULL AND ($5 OR s.directionality <> 'directed')
 """
@@ -43,7 +44,7 @@ _IN: LiteralString = (
 )
 _STEPS: LiteralString = """
   LIMIT $12)
-SELECT from_seq, far, far_scope FROM walked ORDER BY from_seq, far
+SELECT from_seq, far, far_scope, near, relationship_id FROM walked ORDER BY from_seq, far, near
 """
 HOP_SQL: LiteralString = _OUT + _IN + _STEPS
 
@@ -89,6 +90,9 @@ class Step:
     sequence: int
     object_id: str
     scope_id: str | None
+    near_id: str
+    """The object from which it was walked."""
+    relationship_id: str
 
 
 async def hop(
@@ -105,7 +109,7 @@ async def hop(
             seen += " AND s.from_seq = ANY (" + arguments.add(list(walk.pinned), "bigint[]") + ")"
         sql = _OUT + seen + _IN + seen + _STEPS
     rows = await conn.fetch(sql, *arguments.values)
-    return [Step(row["from_seq"], row["far"], row["far_scope"]) for row in rows]
+    return [Step(*row) for row in rows]
 
 
 async def visible(
