@@ -6,7 +6,7 @@ export UV_PYTHON_DOWNLOADS := never
 export UV_SYSTEM_CERTS ?= true
 export UV_PROJECT_ENVIRONMENT := $(VENV)
 PACKAGES := libs/pamspec_common libs/pamspec_client libs/pamspec_conformance libs/pamspec_cli \
-	services/write services/relay services/query services/subscription services/delegation services/retention_sweeper services/gateway
+	services/write services/relay services/query services/subscription services/delegation services/indexing services/retention_sweeper services/gateway
 ARGS ?=
 EXAMPLES ?= 50
 

@@ -14,6 +14,7 @@ from pamspec_common.consuming.settings import ConsumingSettings
 from pamspec_common.settings import CommonSettings
 from pamspec_delegation.settings import Settings as DelegationSettings
 from pamspec_gateway.settings import Settings as GatewaySettings
+from pamspec_indexing.settings import Settings as IndexingSettings
 from pamspec_query.settings import Settings as QuerySettings
 from pamspec_relay.settings import Settings as RelaySettings
 from pamspec_retention_sweeper.settings import Settings as SweeperSettings
@@ -29,6 +30,7 @@ SECTIONS: Mapping[str, type[BaseSettings]] = {
     "The query service": QuerySettings,
     "The subscription service": SubscriptionSettings,
     "The delegation service": DelegationSettings,
+    "The indexing service": IndexingSettings,
     "The retention sweeper": SweeperSettings,
     "Services that consume the ledger": ConsumingSettings,
 }

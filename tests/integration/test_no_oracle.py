@@ -16,6 +16,7 @@ import pytest
 import pytest_asyncio
 
 import pamspec_delegation.app
+import pamspec_indexing.app
 import pamspec_query.app
 import pamspec_subscription.app
 import pamspec_write.app
@@ -27,6 +28,7 @@ from pamspec_common.peers import LocalPeer
 from pamspec_common.principal import Principal, TokenSigner
 from pamspec_common.service import Service
 from pamspec_delegation.settings import Settings as DelegationSettings
+from pamspec_indexing.settings import Settings as IndexingSettings
 from pamspec_query.settings import Settings as QuerySettings
 from pamspec_subscription.settings import Settings as SubscriptionSettings
 from pamspec_write.settings import Settings as WriteSettings
@@ -81,7 +83,8 @@ async def started(database: Database) -> Product:
     query = pamspec_query.app.build(QuerySettings(**settings("query")), LocalPeer(write))
     subscription = pamspec_subscription.app.build(SubscriptionSettings(**settings("subscription")), LocalPeer(write))
     delegation = pamspec_delegation.app.build(DelegationSettings(**settings("delegation")), LocalPeer(write))
-    services = {service.name: service for service in (delegation, write, query, subscription)}
+    indexing = pamspec_indexing.app.build(IndexingSettings(**settings("indexing")), LocalPeer(write))
+    services = {service.name: service for service in (delegation, indexing, write, query, subscription)}
     for service in services.values():
         await service.start()
     return Product(services, await asyncpg.connect(database.dsn))

@@ -14,6 +14,7 @@ import pytest
 import pytest_asyncio
 
 import pamspec_delegation.app
+import pamspec_indexing.app
 import pamspec_query.app
 import pamspec_subscription.app
 import pamspec_write.app
@@ -24,6 +25,7 @@ from pamspec_common.principal import PRINCIPAL_HEADER, Principal, TokenSigner
 from pamspec_common.server import serving
 from pamspec_common.service import Service
 from pamspec_delegation.settings import Settings as DelegationSettings
+from pamspec_indexing.settings import Settings as IndexingSettings
 from pamspec_query.settings import Settings as QuerySettings
 from pamspec_subscription.settings import Settings as SubscriptionSettings
 from pamspec_write.settings import Settings as WriteSettings
@@ -34,7 +36,7 @@ MIGHTY = Principal(
     "tenant:t", "service:gateway", "service", frozenset({"service", "admin"}), roles=frozenset({"admin"})
 )
 HEADER = PRINCIPAL_HEADER.decode()
-NAMES = ("write", "query", "subscription", "delegation")
+NAMES = ("write", "query", "subscription", "delegation", "indexing")
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="session")
@@ -55,6 +57,7 @@ async def services(people: People) -> AsyncIterator[Mapping[str, tuple[Service, 
         "delegation": pamspec_delegation.app.build(
             DelegationSettings.model_validate(given("delegation")), LocalPeer(write)
         ),
+        "indexing": pamspec_indexing.app.build(IndexingSettings.model_validate(given("indexing")), LocalPeer(write)),
     }
     async with AsyncExitStack() as stack:
         yield {name: (one, await stack.enter_async_context(serving(one))) for name, one in built.items()}

@@ -5,6 +5,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 
 import pamspec_delegation.app
 import pamspec_gateway.app
+import pamspec_indexing.app
 import pamspec_query.app
 import pamspec_relay.app
 import pamspec_retention_sweeper.app
@@ -16,6 +17,7 @@ from pamspec_common.peers import LocalPeer
 from pamspec_common.service import Service
 from pamspec_delegation.settings import Settings as DelegationSettings
 from pamspec_gateway.settings import Settings as GatewaySettings
+from pamspec_indexing.settings import Settings as IndexingSettings
 from pamspec_query.settings import Settings as QuerySettings
 from pamspec_relay.settings import Settings as RelaySettings
 from pamspec_retention_sweeper.settings import Settings as SweeperSettings
@@ -36,14 +38,17 @@ async def running(deployment: Deployment) -> AsyncIterator[str]:
         subscription = pamspec_subscription.app.build(SubscriptionSettings(), LocalPeer(write))
     with in_environment(deployment.variables("delegation")):
         delegation = pamspec_delegation.app.build(DelegationSettings(), LocalPeer(write))
+    with in_environment(deployment.variables("indexing")):
+        indexing = pamspec_indexing.app.build(IndexingSettings(), LocalPeer(write))
     with in_environment(deployment.variables("retention_sweeper")):
         sweeper = pamspec_retention_sweeper.app.build(SweeperSettings(), LocalPeer(write))
     with in_environment(deployment.variables("gateway")):
         settings = GatewaySettings()
-    peers = {service.name: LocalPeer(service) for service in (write, relay, query, subscription, delegation, sweeper)}
+    behind = (relay, write, query, subscription, delegation, indexing, sweeper)
+    peers = {service.name: LocalPeer(service) for service in behind}
     gateway = pamspec_gateway.app.build(settings, peers)
     async with AsyncExitStack() as stack:
-        for service in (relay, write, query, subscription, delegation, sweeper):
+        for service in behind:
             await _started(stack, service)
         door = server.serving(gateway, host=settings.host, port=settings.port, drain_s=settings.drain_s)
         url = await stack.enter_async_context(door)

@@ -15,7 +15,7 @@ from pamspec_cli.servers.process import LOOPBACK, free_port, port_is_free
 from pamspec_cli.stack import Addresses
 from pamspec_common.checkpoints import KeyDirectory
 
-SERVICES = ("relay", "write", "query", "subscription", "delegation", "retention_sweeper", "gateway")
+SERVICES = ("relay", "write", "query", "subscription", "delegation", "indexing", "retention_sweeper", "gateway")
 """In the order of their start; they stop the other way round, so that the relay still moves what write left."""
 
 

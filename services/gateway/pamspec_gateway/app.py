@@ -44,7 +44,8 @@ _log = logging.getLogger(__name__)
 
 
 def build(settings: Settings, peers: Mapping[str, Peer]) -> Service:
-    """The gateway in front of these peers: write, query, subscription and delegation, and relay for its readiness."""
+    """The gateway in front of these peers: write, query, subscription, delegation and indexing, and relay for its
+    readiness."""
     return _Gateway(settings, peers).service()
 
 
@@ -56,6 +57,7 @@ def build_remote(settings: Settings) -> Service:
         "query": settings.query_url,
         "subscription": settings.subscription_url,
         "delegation": settings.delegation_url,
+        "indexing": settings.indexing_url,
     }
     if settings.relay_url is not None:
         urls["relay"] = settings.relay_url

@@ -38,6 +38,7 @@ class Settings(CommonSettings):
     query_url: str = "http://127.0.0.1:8102"
     subscription_url: str = "http://127.0.0.1:8103"
     delegation_url: str = "http://127.0.0.1:8104"
+    indexing_url: str = "http://127.0.0.1:8105"
     relay_url: str | None = None
     """Only asked for its readiness."""
     max_body_bytes: int = Field(default=16 * MIB, ge=1024)

@@ -48,7 +48,7 @@ async def _gateway(
 ) -> AsyncIterator[Door]:
     gateway = build(
         gateway_settings(database, channel_recheck_s=0.3, key_cache_s=0.5),
-        dict.fromkeys(("write", "query", "subscription", "delegation"), peer),
+        dict.fromkeys(("write", "query", "subscription", "delegation", "indexing"), peer),
     )
     async with serving(gateway) as url:
         yield Door(url, key, behind, session, database.dsn, gateway)

@@ -100,7 +100,7 @@ class BusWorld:
         given = {"nats_url": address.url, "nats_nkey_seed": address.service_seed, "key_cache_s": 0.5, **callout}
         echo = LocalPeer(echo_service("echo", self.behind))
         settings = gateway_settings(self.database, **(given | self.changed | changed))
-        service = build(settings, dict.fromkeys(("write", "query", "subscription", "delegation"), echo))
+        service = build(settings, dict.fromkeys(("write", "query", "subscription", "delegation", "indexing"), echo))
         await service.start()
         self.gateways.append(service)
 

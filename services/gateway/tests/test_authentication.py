@@ -94,7 +94,7 @@ async def test_a_revoked_key_is_out_long_before_it_would_be_forgotten(database: 
     await insert_key(database.dsn, key)
     await insert_key(database.dsn, other, key_id="key:2", actor="agent:b")
     echo = echo_service("echo", behind := Behind())
-    peers = dict.fromkeys(("write", "query", "subscription", "delegation"), LocalPeer(echo))
+    peers = dict.fromkeys(("write", "query", "subscription", "delegation", "indexing"), LocalPeer(echo))
     async with (
         aiohttp.ClientSession() as session,
         serving(gateway := build(gateway_settings(database, key_cache_s=25, key_use_s=3600), peers)) as url,
@@ -220,7 +220,9 @@ async def test_an_expired_key_is_out(own_door: Door) -> None:
 
 async def test_a_database_that_is_away_is_not_a_wrong_key(database: Database) -> None:
     settings = gateway_settings(database, database_url="postgresql://nobody@127.0.0.1:9/none")
-    peers = dict.fromkeys(("write", "query", "subscription", "delegation"), LocalPeer(echo_service("echo", Behind())))
+    peers = dict.fromkeys(
+        ("write", "query", "subscription", "delegation", "indexing"), LocalPeer(echo_service("echo", Behind()))
+    )
     async with aiohttp.ClientSession() as session, serving(gateway := build(settings, peers)) as url:
         door = Door(url, new_key(), Behind(), session, database.dsn, gateway)
         status, body, headers = await door.post("/v1/create")

@@ -132,7 +132,7 @@ async def test_too_much_under_way_is_put_off(database: Database) -> None:
     await insert_key(database.dsn, other, tenant="tenant:u", key_id="key:2")
     behind.gate = asyncio.Event()
     echo = echo_service("echo", behind)
-    peers = dict.fromkeys(("write", "query", "subscription", "delegation"), LocalPeer(echo))
+    peers = dict.fromkeys(("write", "query", "subscription", "delegation", "indexing"), LocalPeer(echo))
     settings = gateway_settings(database, max_requests=2, max_buffered_bytes=4096, max_waiting=1)
     async with aiohttp.ClientSession() as session, serving(gateway := build(settings, peers)) as url:
         door = Door(url, key, behind, session, database.dsn, gateway)
@@ -156,7 +156,9 @@ async def test_too_much_under_way_is_put_off(database: Database) -> None:
 async def test_bytes_that_are_announced_and_do_not_come_hold_up_nobody(database: Database) -> None:
     behind, key = Behind(), new_key()
     await insert_key(database.dsn, key)
-    peers = dict.fromkeys(("write", "query", "subscription", "delegation"), LocalPeer(echo_service("echo", behind)))
+    peers = dict.fromkeys(
+        ("write", "query", "subscription", "delegation", "indexing"), LocalPeer(echo_service("echo", behind))
+    )
     settings = gateway_settings(database, max_buffered_bytes=8192)
     async with aiohttp.ClientSession() as session, serving(gateway := build(settings, peers)) as url:
         door = Door(url, key, behind, session, database.dsn, gateway)
@@ -185,7 +187,7 @@ async def test_a_service_that_is_away_is_told_as_unavailable(database: Database)
     await insert_key(database.dsn, key)
     async with peer_session() as to_peers, aiohttp.ClientSession() as session:
         peers = dict.fromkeys(
-            ("write", "query", "subscription", "delegation"), RemotePeer(to_peers, "http://127.0.0.1:9")
+            ("write", "query", "subscription", "delegation", "indexing"), RemotePeer(to_peers, "http://127.0.0.1:9")
         )
         async with serving(gateway := build(gateway_settings(database), peers)) as url:
             door = Door(url, key, Behind(), session, database.dsn, gateway)

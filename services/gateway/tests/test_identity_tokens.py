@@ -295,7 +295,7 @@ async def test_the_gateway_lets_bearers_in(provider: Provider, database: Databas
     trusted = [{"issuer": provider.url, "audience": AUDIENCE, "tenant_claim": "tenant"}]
     gateway = build(
         gateway_settings(database, token_issuers=trusted),
-        dict.fromkeys(("write", "query", "subscription", "delegation"), LocalPeer(echo)),
+        dict.fromkeys(("write", "query", "subscription", "delegation", "indexing"), LocalPeer(echo)),
     )
     await echo.start()
     async with serving(gateway) as url, aiohttp.ClientSession() as session:

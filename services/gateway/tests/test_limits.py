@@ -121,7 +121,7 @@ async def running(database: Database, root: Path, **changed: object) -> AsyncIte
     address = await valkey.start()
     echo = echo_service("echo", behind)
     await echo.start()
-    peers = dict.fromkeys(("write", "query", "subscription", "delegation"), LocalPeer(echo))
+    peers = dict.fromkeys(("write", "query", "subscription", "delegation", "indexing"), LocalPeer(echo))
     given = {"valkey_url": address.url, "quota_cache_s": 0.05, "limit_timeout_ms": 1000, **changed}
     async with AsyncExitStack() as stack:
         session = await stack.enter_async_context(aiohttp.ClientSession())

@@ -19,7 +19,7 @@ async def test_health_needs_no_key(door: Door) -> None:
     assert document["status"] == "ready"
     assert set(document["parts"]) == {
         "keys",
-        *(f"{name}.storage" for name in ("write", "query", "subscription", "delegation")),
+        *(f"{name}.storage" for name in ("write", "query", "subscription", "delegation", "indexing")),
     }
 
 

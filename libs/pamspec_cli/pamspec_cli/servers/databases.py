@@ -14,7 +14,7 @@ import asyncpg
 
 from pamspec_cli.servers.process import ServerError
 
-SERVICES = ("write", "relay", "subscription", "query", "delegation", "retention_sweeper", "gateway")
+SERVICES = ("write", "relay", "subscription", "query", "delegation", "indexing", "retention_sweeper", "gateway")
 """The order of migrations: the core schema first."""
 
 ROLES = tuple(f"pamspec_{service}" for service in SERVICES)

@@ -1,0 +1,59 @@
+"""The composition root of the indexing service."""
+
+from __future__ import annotations
+
+from pamspec_common.authorization.rights import Authorizer
+from pamspec_common.calls import Operations
+from pamspec_common.consuming.consumer import Consumer
+from pamspec_common.errors import PamspecError
+from pamspec_common.peers import Peer, RemotePeer, closing, peer_session
+from pamspec_common.principal import TokenVerifier
+from pamspec_common.service import Background, Part, Service
+from pamspec_indexing.documents import ListIndexes
+from pamspec_indexing.handlers.asked import handler
+from pamspec_indexing.handlers.entries import Indexing
+from pamspec_indexing.handlers.listing import Listing
+from pamspec_indexing.settings import Settings
+from pamspec_indexing.store import Store
+
+
+class _App:
+    def __init__(self, settings: Settings, write: Peer) -> None:
+        self._settings, self._write = settings, write
+        self._background = Background()
+        self._store = Store(settings)
+        self._consumer = Consumer("indexing", "index_", settings, Indexing())
+        operations = self._operations(TokenVerifier(settings.token_key_bytes()))
+        self.service = Service("indexing", operations, self._readiness, self._start, self._stop)
+
+    def _operations(self, verifier: TokenVerifier) -> Operations:
+        listing = Listing(self._store, Authorizer(self._store.rights))
+        return {"list_indexes": handler(verifier, ListIndexes, listing.list_indexes)}
+
+    async def _start(self) -> None:
+        await self._store.open()
+        await self._consumer.start(self._background)
+
+    async def _stop(self) -> None:
+        await self._background.stop(self._settings.drain_s)
+        await self._consumer.stop()
+        await self._store.close()
+
+    async def _readiness(self) -> list[Part]:
+        try:
+            await self._store.reach()
+            stored = Part("store", True)
+        except PamspecError as error:
+            stored = Part("store", False, {"error": error.message})
+        return [stored, *self._consumer.parts(), *self._background.parts()]
+
+
+def build(settings: Settings, write: Peer) -> Service:
+    """The indexing service; nothing runs before its `start`."""
+    return _App(settings, write).service
+
+
+def build_remote(settings: Settings) -> Service:
+    """The same in a process of its own, with the write service behind its URL; to be called in a running loop."""
+    session = peer_session()
+    return closing(build(settings, RemotePeer(session, settings.write_url)), session)

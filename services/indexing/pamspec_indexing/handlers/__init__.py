@@ -1,0 +1,1 @@
+"""One function for each operation, and what an entry of the ledger does."""

@@ -1,0 +1,58 @@
+"""What the ledger's entries and the canonical heads mean for the indexes, without any I/O.
+
+Invariant: an entry only tells which object to look at; what is indexed is the head that the canonical store shows in
+the same transaction. So entries that are late, repeated or out of order lead to the same rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+import msgspec
+
+from pamspec_common.consuming.model import Entry, Poison
+
+LEXICAL = "index:lexical"
+"""The index_id of the lexical index of a scope."""
+
+GONE = frozenset({"redacted", "deleted"})
+"""Availability states in which nothing of an object may be found."""
+
+_UNTOUCHED = frozenset(
+    {
+        "embedding_generated", "index_rebuilt", "access_denied", "subscription_opened", "subscription_closed",
+        "delegation_granted", "delegation_revoked", "delegation_exercised",
+    }
+)  # fmt: skip
+
+
+class Touched(NamedTuple):
+    """An object or a relationship of which something has happened."""
+
+    scope_key: int
+    object_id: str
+
+
+class _Subject(msgspec.Struct):
+    object_id: str | None = None
+    relationship_id: str | None = None
+
+
+_subjects = msgspec.json.Decoder(_Subject)
+
+
+def touched(entries: Iterable[Entry]) -> list[Touched]:
+    """What these entries are about, each once, in the order of keys. Poison for an entry that cannot be read."""
+    found = set()
+    for entry in entries:
+        if entry.event_type in _UNTOUCHED:
+            continue
+        try:
+            subject = _subjects.decode(entry.event)
+        except msgspec.DecodeError:
+            raise Poison(entry.scope_key, entry.sequence, "no event of a version") from None
+        name = subject.object_id or subject.relationship_id
+        if name is not None:
+            found.add(Touched(entry.scope_key, name))
+    return sorted(found)

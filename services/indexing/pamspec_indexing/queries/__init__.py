@@ -1,0 +1,1 @@
+"""Every statement of the service, each beside its one typed function."""

@@ -1,0 +1,93 @@
+"""What the ledger tells reaches the indexes, once and in order, whatever order it comes in."""
+
+from __future__ import annotations
+
+import itertools
+
+import asyncpg
+import pytest
+
+from pamspec_cli.servers.databases import Database
+from pamspec_common.consuming.model import Entry, Poison
+from pamspec_common.postgres import scoped
+from pamspec_indexing.model import touched
+from pamspec_indexing.queries import indexes, objects
+from services.indexing.tests.world import Garden, World
+from services.write.tests.delegating import agent
+from services.write.tests.writer import PROVENANCE
+
+
+async def test_a_write_is_taken_in_and_the_watermark_says_so(garden: Garden) -> None:
+    made = await garden.writer.create({"statement": "The depot opens at six."})
+    found = await garden.settled()
+    entries = await garden.entries()
+    assert found["watermark"]["sequence"] == entries[-1].sequence
+    assert found["lag"] == {"events": 0, "seconds": 0}
+    assert [(one[0], one[1], one[3]) for one in await garden.objects()] == [
+        (made["object_id"], made["version_id"], False)
+    ]
+
+
+async def test_every_order_of_late_and_repeated_entries_ends_the_same(world: World, garden: Garden) -> None:
+    """M039: v3, v1, v2, each twice; the object is gone in the end, and stays gone."""
+    made = await garden.writer.create("first")
+    changed = await garden.writer.update(made, "second")
+    await garden.writer.delete(changed)
+    entries = [entry for entry in await garden.entries() if b"version_id" in entry.event]
+    await garden.settled()
+    expected = await garden.objects()
+    assert [one[3] for one in expected] == [True]
+    for order in itertools.permutations(entries):
+        for entry in (*order, *order):
+            await garden.take([entry])
+        assert await garden.objects() == expected
+
+
+async def test_relationships_are_taken_in_and_a_tombstone_removes(garden: Garden) -> None:
+    one, two = await garden.writer.create("one"), await garden.writer.create("two")
+    joined = await garden.writer.relate(one, two)
+    await garden.settled()
+    assert {name for name, _, _, removed in await garden.objects() if not removed} == {
+        one["object_id"], two["object_id"], joined["relationship_id"],
+    }  # fmt: skip
+    gone = await garden.writer.ok(
+        "redact",
+        garden.writer.change(one, policy_basis="test", redaction_target={"whole": True}, provenance=PROVENANCE),
+    )
+    await garden.settled()
+    assert {name for name, _, _, removed in await garden.objects() if removed} == {gone["object_id"]}
+
+
+async def test_lag_is_told_in_entries_and_seconds(garden: Garden) -> None:
+    await garden.writer.create("one")
+    await garden.settled()
+    async with scoped(garden.conn, [garden.key]):
+        await garden.conn.execute(
+            "UPDATE index_.watermark SET sequence = sequence - 1 WHERE scope_key = $1", garden.key
+        )
+    (index,) = (await garden.indexes())["indexes"]
+    assert index["lag"]["events"] == 1
+    assert index["lag"]["seconds"] >= 0
+
+
+async def test_who_may_not_query_learns_nothing_of_indexes(garden: Garden) -> None:
+    answer = await garden.call("list_indexes", {"scope_id": garden.writer.scope}, agent("stranger"))
+    assert b"scope_not_found" in answer.body
+    other = await garden.call("list_indexes", {"scope_id": "scope:nowhere"})
+    assert b"scope_not_found" in other.body
+
+
+def test_an_entry_that_cannot_be_read_is_poison() -> None:
+    with pytest.raises(Poison):
+        touched([Entry(1, 1, "evt:1", "object_created", b'{"object_id": 7}')])
+    assert touched([Entry(1, 1, "evt:1", "access_denied", b"not looked at")]) == []
+
+
+STATEMENTS = [(module, name) for module in (objects, indexes) for name in vars(module) if name.endswith("_SQL")]
+
+
+@pytest.mark.parametrize(("module", "name"), STATEMENTS)
+async def test_every_statement_prepares_as_the_service_role(database: Database, module: object, name: str) -> None:
+    conn = await asyncpg.connect(database.role("indexing"))
+    await conn.prepare(getattr(module, name))
+    await conn.close()
