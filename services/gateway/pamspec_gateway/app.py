@@ -19,6 +19,7 @@ from pamspec_common.postgres import Pool, close_pool, connection, create_pool
 from pamspec_common.principal import TokenSigner
 from pamspec_common.quotas import Quotas, quotas_of
 from pamspec_common.service import Background, Part, Service
+from pamspec_gateway.absences import Absences
 from pamspec_gateway.agents import Agents
 from pamspec_gateway.api_keys import ApiKeys, Guesses
 from pamspec_gateway.authentication import Guard
@@ -28,6 +29,7 @@ from pamspec_gateway.identity_tokens import IdentityTokens
 from pamspec_gateway.limits.limiter import Limiter
 from pamspec_gateway.limits.sharing import Sharing
 from pamspec_gateway.limits.turns import Turns
+from pamspec_gateway.moments import Moments
 from pamspec_gateway.pages import framework
 from pamspec_gateway.queries import select_quotas, select_reachable
 from pamspec_gateway.settings import Settings
@@ -71,6 +73,8 @@ class _Gateway:
         self._pool: Pool | None = None
         self._keys: ApiKeys | None = None
         self._signing_keys = SigningKeys()
+        self._moments = Moments()
+        self._absences = Absences(settings.absence_step_ms / 1000, self._moments.until)
         self._limiter, self._sharing = self._limits(settings)
         capacity = Capacity(
             settings.max_body_bytes, settings.max_buffered_bytes, settings.max_requests, settings.max_waiting
@@ -87,6 +91,7 @@ class _Gateway:
 
     async def _start(self) -> None:
         settings = self._settings
+        self._moments.open()
         self._pool = await create_pool(settings, "gateway")
         guesses = Guesses(settings.key_guesses_per_s, settings.key_guess_burst)
         self._keys = ApiKeys(
@@ -119,7 +124,8 @@ class _Gateway:
         url = None if settings.valkey_url is None else settings.valkey_url.get_secret_value()
         sharing = Sharing(url, interval_s=settings.limit_share_ms / 1000, timeout_s=settings.limit_timeout_ms / 1000)
         turns = Turns(settings.max_turns, max(1, settings.max_turns * 3 // 4))
-        return Limiter(turns, sharing, self._quotas, quotas_of(settings.quota_defaults)), sharing
+        defaults = quotas_of(settings.quota_defaults)
+        return Limiter(turns, sharing, self._quotas, defaults, absences=self._absences), sharing
 
     async def _quotas(self, tenants: Sequence[str]) -> dict[str, Quotas]:
         if self._pool is None:
@@ -171,6 +177,7 @@ class _Gateway:
 
     async def _stop(self) -> None:
         await self._background.stop(1.0)
+        self._moments.close()
         if self._agents is not None:
             await self._agents.close()
         self._load.flush()

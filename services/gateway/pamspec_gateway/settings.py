@@ -64,6 +64,8 @@ class Settings(CommonSettings):
     agent_adopt_s: float = Field(default=30.0, gt=0)
     """How often the servers are asked for connections that another gateway let in."""
 
+    absence_step_ms: float = Field(default=8.0, ge=0, le=1000)
+    """An answer that something is not there leaves a whole number of these after its request came; 0: at once."""
     max_turns: int = Field(default=256, ge=4)
     """Operations that the services are given at once; what is more waits here, tenant by tenant in turn."""
     valkey_url: SecretStr | None = None

@@ -62,7 +62,8 @@ class StreamDoor:
                 room.claim(admission.holder)
                 self._load.limiter.charge(admission.holder)
                 ending: Ending = SseEnding(send) if is_http else WebSocketEnding(send)
-                stream = peer.app(_with_principal(scope, admission.token), receive, ending.send)
+                sending = self._load.limiter.absences.holding(ending.send)
+                stream = peer.app(_with_principal(scope, admission.token), receive, sending)
                 await self._run(stream, ending, headers, address)
         except PamspecError as error:
             answer = refused(error)

@@ -77,8 +77,9 @@ class TransferDoor:
             self._load.limiter.charge(admission.holder)
             if transfer.peer.app is None:
                 raise ServiceUnavailable("The service behind this operation does not answer; try again shortly.")
+            sending = self._load.limiter.absences.holding(answering.send)
             passing = asyncio.ensure_future(
-                transfer.peer.app(_with_principal(scope, admission.token), receive, answering.send)
+                transfer.peer.app(_with_principal(scope, admission.token), receive, sending)
             )
             try:
                 while not passing.done():

@@ -16,10 +16,11 @@ import pytest_asyncio
 from pamspec_common import contracts
 from pamspec_common.calls import Answer
 from pamspec_common.ids import subject_token
+from pamspec_gateway.absences import Absences
 from pamspec_gateway.bus_door import MESSAGE_BYTES
 from services.gateway.tests.behind import refusal_of
 from services.gateway.tests.on_the_bus import PATIENCE_S, Agent, BusWorld, document_of, until
-from services.gateway.tests.whole import Whole
+from services.gateway.tests.whole import SCOPE, Whole
 
 EXAMPLES = Path(__file__).resolve().parents[3] / "contracts" / "examples" / "valid"
 CATALOGUE = contracts.operation_catalogue()
@@ -337,3 +338,17 @@ async def test_pages_and_polls_end_where_a_message_does(doors: Doors) -> None:
     assert (status, len(orjson.loads(answer)["envelopes"])) == (200, 3)
     status, answer, _ = await doors.http("poll", orjson.dumps({**on, "after_sequence": 0, "max": 100}))
     assert (status, len(orjson.loads(answer)["envelopes"])) == (200, 6)
+
+
+async def test_an_absence_is_held_back_over_the_bus_too(doors: Doors, monkeypatch: pytest.MonkeyPatch) -> None:
+    held: list[float] = []
+
+    async def hold(self: Absences, came: float) -> None:
+        held.append(came)
+
+    monkeypatch.setattr(Absences, "hold", hold)
+    body = orjson.dumps({"scope_id": SCOPE, "object_id": "obj:nowhere"})
+    status, _, _ = await doors.bus("read", body)
+    assert (status, len(held)) == (404, 1)
+    status, _, _ = await doors.bus("get_scope", orjson.dumps({"scope_id": SCOPE}))
+    assert (status, len(held)) == (200, 1)

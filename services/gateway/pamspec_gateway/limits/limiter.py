@@ -1,7 +1,8 @@
 """The limiter: the one place that every door passes before an operation goes to a service.
 
 Invariants: a request that is refused costs nobody's budget; what a request costs is charged to its principal and its
-tenant together; what waits long (polls, streams, transfers, reads that wait) takes no place among the requests.
+tenant together; what waits long (polls, streams, transfers, reads that wait) takes no place among the requests; an
+answer that something is not there is held back (`absences.py`) after its place was given back.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from pamspec_common.principal import Principal
 from pamspec_common.quotas import NO_QUOTAS, Quotas
 from pamspec_common.service import Background
 from pamspec_common.telemetry import BUDGET_LEFT, LIMITED
+from pamspec_gateway.absences import Absences, tells_absence
 from pamspec_gateway.limits.budgets import MAX_WEIGHT, Spent
 from pamspec_gateway.limits.holders import Holder, TenantHolder
 from pamspec_gateway.limits.sharing import Sharing
@@ -55,7 +57,9 @@ class Limiter:
         documents: Documents | None = None,
         defaults: Quotas = NO_QUOTAS,
         clock: Callable[[], float] = time.monotonic,
+        absences: Absences | None = None,
     ) -> None:
+        self.absences = absences or Absences()
         self._turns, self._sharing, self._documents, self._clock = turns, sharing, documents, clock
         self._defaults = NO_QUOTAS.over(defaults)
         self._tenants: dict[str, TenantHolder] = {}
@@ -98,6 +102,13 @@ class Limiter:
     async def call(self, holder: Holder, peer: Peer, call: Call, *, waits: bool = False) -> Answer:
         """Charge an operation, wait for its turn, and let the service answer it."""
         self.charge(holder, _weight(call))
+        came = self.absences.now()
+        answer = await self._answered(holder, peer, call, waits)
+        if tells_absence(call.operation, answer):
+            await self.absences.hold(came)
+        return answer
+
+    async def _answered(self, holder: Holder, peer: Peer, call: Call, waits: bool) -> Answer:
         if waits or waits_long(call):
             return await peer.call(call)
         line = holder.tenant.line
