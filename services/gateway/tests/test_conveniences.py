@@ -40,6 +40,12 @@ from services.gateway.tests.behind import Door, refusal_of
             {"scope_id": "scope:a", "pagination": {"limit": 5}},
         ),
         ("/v1/snapshots/snap:1", "list_snapshots", {"snapshot_id": "snap:1"}),
+        (
+            "/v1/erasures?scope_id=scope:a&limit=5",
+            "list_erasures",
+            {"scope_id": "scope:a", "pagination": {"limit": 5}},
+        ),
+        ("/v1/erasures/erasure:1", "list_erasures", {"erasure_id": "erasure:1"}),
         ("/v1/subscriptions?scope_id=scope:a", "list_subscriptions", {"scope_id": "scope:a"}),
         ("/v1/subscriptions/sub:1", "list_subscriptions", {"subscription_id": "sub:1"}),
         (

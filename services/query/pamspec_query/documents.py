@@ -210,6 +210,15 @@ class ListSnapshots(Common, kw_only=True):
     pagination: Pagination | None = None
 
 
+class ListErasures(Common, kw_only=True):
+    """list_erasures."""
+
+    scope_id: Id | None = None
+    erasure_id: Id | None = None
+    state: Literal["open", "closed"] | None = None
+    pagination: Pagination | None = None
+
+
 class CompareSnapshots(Common, kw_only=True):
     """compare_snapshots (P231)."""
 

@@ -28,6 +28,8 @@ class Settings(CommonSettings):
     """How long that may take; after it the answer comes without a hint."""
     exports_at_once: int = Field(default=16, ge=1)
     """How many exports may be under way in one process; one that its client does not take costs a few MiB."""
+    backup_days: int = Field(default=0, ge=0, le=36_500)
+    """How many days backups of the store are kept, for the receipts of erasures; 0 where none are made."""
     checkpoint_public_keys: dict[str, str] = Field(default_factory=dict)
     """key id -> public key in base64 of those who sign checkpoints; without any no anchor is looked at."""
     anchor_wait_ms: int = Field(default=2000, ge=1)

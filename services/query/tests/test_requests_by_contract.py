@@ -92,6 +92,7 @@ REQUESTS: dict[str, tuple[str, Document]] = {
     ),
     "history of a range": ("inspect_history", {"after_sequence": 0}),
     "list_snapshots": ("list_snapshots", {"snapshot_id": "snap:a", "pagination": {"limit": 10}}),
+    "list_erasures": ("list_erasures", {"erasure_id": "erasure:a", "state": "open", "pagination": {"limit": 10}}),
     "snapshots of a scope": ("list_snapshots", {}),
     "compare_snapshots": (
         "compare_snapshots",

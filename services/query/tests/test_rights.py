@@ -98,19 +98,20 @@ CALLS: dict[str, dict[str, Any]] = {
     "get_scope": {},
     "list_policy_versions": {},
     "list_holds": {},
+    "list_erasures": {},
     "list_schemas": {},
     "verify_ledger": {},
     "get_checkpoint": {},
     "list_scopes": {},
 }
-READING = set(CALLS) - {"list_policy_versions", "list_holds"}
+READING = set(CALLS) - {"list_policy_versions", "list_holds", "list_erasures"}
 MAY = {
     "reader": READING,
-    "contributor": READING,
+    "contributor": READING | {"list_erasures"},
     "editor": READING,
     "reviewer": READING,
-    "curator": READING | {"list_holds"},
-    "auditor": READING | {"list_holds", "list_policy_versions"},
+    "curator": READING | {"list_holds", "list_erasures"},
+    "auditor": READING | {"list_holds", "list_policy_versions", "list_erasures"},
     "admin": set(CALLS),
     "platform": set(),
 }

@@ -14,6 +14,7 @@ import asyncpg
 from pamspec_common import ids
 from pamspec_common.authorization.rights import Authorizer
 from pamspec_common.calls import Answer
+from pamspec_common.needles import NeedleSeal
 from pamspec_common.postgres import Connection, Pool, begin, rollback
 from pamspec_common.settings import CommonSettings
 from pamspec_write.documents.snapshots import SealSnapshot
@@ -31,6 +32,7 @@ from pamspec_write.model.rows import Rows
 from pamspec_write.model.versions import Entropy
 from pamspec_write.queries.commit import UsageRow, erase, lock, write
 from pamspec_write.queries.delegations import change_delegations
+from pamspec_write.queries.erasures import open_erasures
 from pamspec_write.queries.holds import change_held
 from pamspec_write.queries.prefetch import Wanted, prefetch
 from pamspec_write.queries.rules import change_rules
@@ -137,7 +139,8 @@ async def commit(
         await begin(conn, wanted.scopes)
         done = False
         try:
-            result = await _transaction(conn, rules, authorizer, storage, works, wanted, refs, wait=wait)
+            seal = NeedleSeal.of(settings)
+            result = await _transaction(conn, rules, authorizer, storage, seal, works, wanted, refs, wait=wait)
             await conn.execute("COMMIT")
             done = True
             return result
@@ -156,6 +159,7 @@ async def _transaction(
     rules: Rules,
     authorizer: Authorizer,
     storage: StorageQuotas,
+    seal: NeedleSeal,
     works: Sequence[Work],
     wanted: Wanted,
     refs: dict[int, ScopeRef],
@@ -184,7 +188,7 @@ async def _transaction(
     rows = Rows()
     decider = Decider(states, rows, at, ENTROPY)
     answers = [(work, decider.decide(work)) for work in mine]
-    await _write(conn, states, rows)
+    await _write(conn, states, rows, seal)
     return Committed(answers, left_out, rows.partitions)
 
 
@@ -207,11 +211,13 @@ async def _refresh(
     states.update({key: fresh[key] for key in moved if key in fresh})
 
 
-async def _write(conn: Connection, states: dict[int, ScopeState], rows: Rows) -> None:
+async def _write(conn: Connection, states: dict[int, ScopeState], rows: Rows, seal: NeedleSeal) -> None:
     """One statement for everything that is common; AuthorizationMoved when a tenant's epoch is not the prefetch's."""
     if not rows.touched:
         return
     freed = [rows.freed]
+    if rows.receipts:
+        await open_erasures(conn, rows, seal)
     if rows.erasures or rows.chosen:
         freed.append(await erase(conn, rows))
     for by_scope in freed:

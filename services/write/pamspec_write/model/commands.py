@@ -72,6 +72,8 @@ class Command:
     """The ids of past versions of its object that the decision rests on."""
     pointers: Sequence[Pointer] | None = None
     """The parts of the content that a redaction takes; None for all of it."""
+    part_of: str | None = None
+    """The forget that an erasure belongs to."""
     quality_signals: Document | None = None
     integrity: Document | None = None
     schema: ContentSchema | None = None

@@ -14,7 +14,7 @@ from pamspec_write.documents.erasures import Delete, Redact
 from pamspec_write.documents.parts import Provenance
 from pamspec_write.documents.states import Transition
 from pamspec_write.model import states as rules
-from pamspec_write.model.facts import Document, Head, PastVersion
+from pamspec_write.model.facts import Head, PastVersion
 from pamspec_write.model.holds import check_unheld
 from pamspec_write.model.making import Making, carried_provenance, expected_head, following
 from pamspec_write.model.pointers import Pointer, without
@@ -105,21 +105,21 @@ def _erase(making: Making, draft: Draft, head: Head, chosen: Sequence[PastVersio
     if chosen is None:
         rows.erase_before(key, head.object_id, first)
         state.forget(head.object_id, availability)
-        erased = ranges(range(1, head.version_seq + 1))
+        spans = ranges(range(1, head.version_seq + 1))
     else:
         gone = {past.ledger_seq for past in chosen}
         rows.erase_versions(key, gone)
         state.forget(head.object_id, availability, gone)
-        erased = ranges(past.version_seq for past in chosen)
-    return making.finish(made, event_type, facts={"erased": erased}, erasing=True)
+        spans = ranges(past.version_seq for past in chosen)
+    return making.finish(made, event_type, erased=spans)
 
 
-def ranges(sequences: Iterable[int]) -> list[Document]:
+def ranges(sequences: Iterable[int]) -> list[tuple[int, int]]:
     """Ascending version sequences as ranges, both ends included."""
-    found: list[Document] = []
+    found: list[tuple[int, int]] = []
     for sequence in sequences:
-        if found and found[-1]["to_sequence"] == sequence - 1:
-            found[-1]["to_sequence"] = sequence
+        if found and found[-1][1] == sequence - 1:
+            found[-1] = (found[-1][0], sequence)
         else:
-            found.append({"from_sequence": sequence, "to_sequence": sequence})
+            found.append((sequence, sequence))
     return found

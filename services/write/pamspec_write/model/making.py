@@ -22,7 +22,7 @@ from pamspec_write.model.grants import chain_of, exercise_facts, spend
 from pamspec_write.model.permission import memory_of, permit, sees
 from pamspec_write.model.projection import carried_projection
 from pamspec_write.model.records import ERASING, erasure_id, positions, remember, version_answer
-from pamspec_write.model.rows import NO_BASIS, AdministrationRow, Rows
+from pamspec_write.model.rows import NO_BASIS, AdministrationRow, ErasureRow, Rows
 from pamspec_write.model.rules import ScopeRules
 from pamspec_write.model.storage import check_room, growth_of
 from pamspec_write.model.versions import (
@@ -185,16 +185,21 @@ class Making:
         *,
         facts: Document | None = None,
         companion: str | None = None,
-        erasing: bool = False,
+        erased: Sequence[tuple[int, int]] | None = None,
         status: int = 200,
         beside: Document | None = None,
     ) -> Answer:
-        """Add the version's event, its companion and the record, and answer, with what stands `beside` the version."""
+        """Add the version's event, its companion and the record, and answer, with what stands `beside` the version.
+
+        `erased`, of what takes content away: the ranges of version sequences that lost their values.
+        """
         state, head = self.state, made.head
         payload = self.payload({**version_facts(head, made.digest), **(facts or {})})
         event_id: str = self.entropy.mint("evt")
-        if erasing:
+        if erased is not None:
             payload["erasure_id"] = erasure_id(event_id)
+            payload["erased"] = [{"from_sequence": first, "to_sequence": last} for first, last in erased]
+            self._open_receipt(head, payload["erasure_id"], erased)
         self._event(head, event_type, payload, event_id)
         if companion is not None:
             self._event(head, companion, payload, self.entropy.mint("evt"))
@@ -204,6 +209,26 @@ class Making:
         kept = None if beside is None else dumps(beside)
         self.remember(answer, ledger_seq=head.ledger_seq, event_id=event_id, beside=kept)
         return answer
+
+    def _open_receipt(self, head: Head, name: str, erased: Sequence[tuple[int, int]]) -> None:
+        """Open the erasure's receipt, in the transaction of the erasure."""
+        ref, command = self.state.ref, self.command
+        self.rows.receipts.append(
+            ErasureRow(
+                scope_key=ref.scope_key,
+                erasure_id=name,
+                tenant_id=ref.tenant_id,
+                kind="d" if head.availability_state == "deleted" else "r",
+                subject_kind=head.kind,
+                subject_id=head.object_id,
+                part_of=command.part_of,
+                operation_id=command.operation_id,
+                actor_id=command.actor.actor_id,
+                position=head.ledger_seq,
+                erased=list(erased),
+                kept=(head.content or b"") + (head.private or b""),
+            )
+        )
 
     def exercise(self, head: Head) -> None:
         """Count and tell the use of the grant that the command acts under, once all that it made is told.

@@ -118,6 +118,29 @@ class HeldRow:
 
 
 @dataclass(frozen=True, slots=True)
+class ErasureRow:
+    """An erasure that was made: what its receipt is about."""
+
+    scope_key: int
+    erasure_id: str
+    tenant_id: str
+    kind: str
+    """d: delete, r: redact, f: forget."""
+    subject_kind: str
+    subject_id: str
+    part_of: str | None
+    """The forget that it belongs to."""
+    operation_id: str
+    actor_id: str
+    position: int
+    """The ledger sequence of its event."""
+    erased: list[tuple[int, int]]
+    """Ranges of version sequences, both ends included."""
+    kept: bytes
+    """What the object has left: no scan looks for any of it."""
+
+
+@dataclass(frozen=True, slots=True)
 class AdministrationRow:
     """A change of what decides, as the audit log tells of it; a scope_key of 0 stands for the whole tenant."""
 
@@ -146,6 +169,7 @@ class Rows:
     sources: list[Row] = field(default_factory=list)
     erasures: list[tuple[int, str, int]] = field(default_factory=list)
     """(scope_key, object_id, before): the object's versions before that ledger sequence lose what is erasable."""
+    receipts: list[ErasureRow] = field(default_factory=list)
     snapshots: list[SnapshotRow] = field(default_factory=list)
     """Sealed snapshots, in the order of the columns of queries.snapshots.INSERT_SNAPSHOTS_SQL."""
     rules: dict[int, int] = field(default_factory=dict)
@@ -227,6 +251,7 @@ class Rows:
         self.ledger += other.ledger
         self.records |= other.records
         self.sources += other.sources
+        self.receipts += other.receipts
         self.snapshots += other.snapshots
         self.rules |= other.rules
         self.policies += other.policies
