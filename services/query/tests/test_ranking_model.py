@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 import random
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -19,6 +20,7 @@ from pamspec_query.model.ranking import (
     MAX_RANKED,
     PROFILES,
     Candidate,
+    Neighbours,
     Parameters,
     Rules,
     quality,
@@ -39,19 +41,28 @@ def order(candidates: list[Candidate], *modes: str, rules: Rules = RULES) -> lis
     return [one.sequence for one in ranked(candidates, modes, rules)]
 
 
-def test_lists_are_fused_by_their_ranks_alone() -> None:
+def test_lists_are_fused_by_where_a_score_lies_in_its_list() -> None:
     """What stands high in both lists beats what stands first in one, whatever the scales of the scores."""
-    both = [found(1, lexical=40.0), found(2, lexical=39.0, vector=0.80), found(3, vector=0.99)]
-    assert order(both, "lexical", "vector")[0] == 2
-    scaled = [found(1, lexical=4000.0), found(2, lexical=0.02, vector=0.1), found(3, vector=0.2)]
+    both = [found(1, lexical=40.0), found(2, lexical=39.0, vector=0.98), found(3, vector=0.99)]
+    both += [found(4, lexical=10.0), found(5, vector=0.4)]
+    assert order(both, "lexical", "vector") == [2, 3, 1, 5, 4]
+    scaled = [replace(one, scores={mode: 7 * score - 3 for mode, score in one.scores.items()}) for one in both]
     assert order(scaled, "lexical", "vector") == order(both, "lexical", "vector")
     one = [found(1, lexical=1.0, vector=1.0)]
-    assert ranked(one, ("lexical", "vector"), RULES)[0].score == 1.0, "first of every list is 1"
+    assert ranked(one, ("lexical", "vector"), RULES)[0].score == 1.0, "best of every list is 1"
 
 
-def test_one_list_keeps_its_own_scores() -> None:
-    standings = ranked([found(1, vector=0.25), found(2, vector=0.75)], ("vector",), RULES)
-    assert [(one.sequence, one.score) for one in standings] == [(2, 0.75), (1, 0.25)]
+def test_a_score_far_ahead_of_the_others_counts_for_more_than_a_rank() -> None:
+    ahead = [found(1, lexical=9.0, vector=0.1), found(2, lexical=2.0, vector=0.2), found(3, lexical=1.0, vector=0.0)]
+    ahead += [found(4, vector=0.9)]
+    assert order(ahead, "lexical", "vector")[0] == 1
+
+
+def test_the_scores_of_one_list_are_relative_too() -> None:
+    standings = ranked([found(1, vector=0.25), found(2, vector=0.75), found(3, vector=0.5)], ("vector",), RULES)
+    assert [(one.sequence, one.score) for one in standings] == [(2, 1.0), (3, 0.5), (1, 0.0)]
+    assert [one.score for one in ranked([found(1, vector=0.3), found(2, vector=0.3)], ("vector",), RULES)] == [1, 1]
+    assert ranked([found(1, vector=0.3)], ("lexical", "vector"), RULES)[0].score == 0.5, "a list may be empty"
 
 
 def test_the_order_does_not_depend_on_the_order_of_the_candidates() -> None:
@@ -76,23 +87,25 @@ def test_ties_are_broken_by_the_keys_and_what_is_missing_comes_last() -> None:
         1,
         2,
     ]
-    flat = Parameters(k=1e12, weights={"lexical": 1.0, "vector": 1.0})
+    flat = Parameters(weights={"lexical": 1.0, "vector": 0.0})
     by_score = Rules(PROFILES["relevance"], [True], by_semantic_score=True, parameters=flat)
     assert order(equal, "lexical", "vector", rules=by_score) == [1, 2]
     assert order(equal, "lexical", "vector", rules=Rules(PROFILES["relevance"], [True], parameters=flat)) == [2, 1]
 
 
 def test_profiles_weigh_signals_and_say_so() -> None:
-    old, new = found(1, age_days=300, vector=0.9), found(2, vector=0.89)
-    assert order([old, new], "vector") == [1, 2]
+    old, new, other = found(1, age_days=300, vector=0.9), found(2, vector=0.89), found(3, age_days=300, vector=0.1)
+    assert order([old, new, other], "vector") == [1, 2, 3]
     rules = Rules(PROFILES["recent"], [True], explain=True, now=NOW)
-    first, second = ranked([old, new], ("vector",), rules)
-    assert (first.sequence, second.sequence) == (2, 1)
-    for standing in (first, second):
+    standings = ranked([old, new, other], ("vector",), rules, [Neighbours(1, 3, 2)])
+    assert [one.sequence for one in standings] == [2, 1, 3]
+    for standing in standings:
         told = standing.explanation
         assert told is not None
         signals = sum(one["contribution"] for one in told["signals"].values())
-        assert abs(standing.score - (0.75 * told["fused"] + signals)) < 1e-5, "an explanation adds up"
+        assert abs(standing.score - (0.75 * (told["fused"] + told["context"]) + signals)) < 1e-5, (
+            "an explanation adds up"
+        )
     good, bad, unknown = (found(n, vector=0.5) for n in (1, 2, 3))
     good.quality, bad.quality = {"assessed_confidence": 1.0}, {"contradiction_score": 1.0}
     assert order([good, bad, unknown], "vector", rules=Rules(PROFILES["quality"], [False], now=NOW))[0] == 1
@@ -116,7 +129,11 @@ def test_explanations_name_each_list() -> None:
     rules = Rules(PROFILES["relevance"], [True], explain=True)
     standings = ranked([found(1, lexical=3.5, vector=0.2), found(2, vector=0.9)], ("lexical", "vector"), rules)
     told = {one.sequence: one.explanation for one in standings}
-    assert told[2] == {"fused": 0.5, "lists": {"vector": {"contribution": 0.5, "rank": 1, "score": 0.9}}}
+    assert told[2] == {
+        "fused": 0.5,
+        "context": 0.0,
+        "lists": {"vector": {"contribution": 0.5, "rank": 1, "score": 0.9}},
+    }
     assert told[1] is not None
     assert told[1]["lists"]["lexical"] == {"contribution": 0.5, "rank": 1, "score": 3.5}
     assert told[1]["lists"]["vector"]["rank"] == 2
@@ -124,17 +141,18 @@ def test_explanations_name_each_list() -> None:
 
 
 def test_neighbours_of_a_session_lift_each_other() -> None:
-    near = Parameters(context_weight=0.5, context_reach=1)
-    rules = Rules(PROFILES["relevance"], [True], explain=True, parameters=near)
-    lone, best, beside, far = (found(n, vector=v) for n, v in ((1, 0.8), (2, 0.9), (3, 0.7), (9, 0.6)))
-    for one in (best, beside):
-        one.session = "talk:1"
-    far.session = "talk:2"
-    standings = ranked([lone, best, beside, far], ("vector",), rules)
-    assert [one.sequence for one in standings] == [2, 3, 1, 9]
-    told = standings[0].explanation
-    assert told is not None
-    assert told["context"] > 0
+    """Half of a neighbour's own, a quarter of one two places away, both ways; nothing of what is no candidate."""
+    scores = {1: 1.0, 2: 0.6, 3: 0.2, 4: 0.0, 9: 0.5}
+    pairs = [Neighbours(2, 3, 1), Neighbours(3, 4, 1), Neighbours(2, 4, 2), Neighbours(1, 7, 1), Neighbours(1, 9, 3)]
+    rules = Rules(PROFILES["relevance"], [True], explain=True)
+    standings = ranked([found(n, vector=score) for n, score in scores.items()], ("vector",), rules, pairs)
+    told = {one.sequence: (one.score, (one.explanation or {})["context"]) for one in standings}
+    assert told == {1: (1.0, 0.0), 2: (0.7, 0.1), 3: (0.5, 0.3), 4: (0.25, 0.25), 9: (0.5, 0.0)}
+    assert [one.sequence for one in standings] == [1, 2, 9, 3, 4]
+    without = Rules(PROFILES["relevance"], [True], parameters=Parameters(context_reach=1))
+    assert {one.sequence: one.score for one in ranked(
+        [found(n, vector=score) for n, score in scores.items()], ("vector",), without, pairs + pairs
+    )} == {1: 1.0, 2: 0.7, 3: 0.5, 4: 0.1, 9: 0.5}, "a pair counts once"  # fmt: skip
 
 
 def test_an_answer_is_bounded() -> None:

@@ -1,4 +1,4 @@
-"""How candidates become one order: rank fusion, neighbours of a session, ordering profiles, tie-breaks, explanations.
+"""How candidates become one order: fusion, neighbours of a session, ordering profiles, tie-breaks, explanations.
 
 Invariant: a pure function of the candidates, so that the same index state and request give the same bytes (PAMSPEC
 P156). All that can be tuned stands in `PARAMETERS` and `PROFILES`; the answer names what was used.
@@ -10,7 +10,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any
+from typing import Any, NamedTuple
 
 DIGITS = 6
 """Decimals of every score: sums of the same floats in another order stay equal."""
@@ -20,15 +20,13 @@ DIGITS = 6
 class Parameters:
     """What fusion goes by."""
 
-    k: float = 60.0
-    """Reciprocal rank fusion: the higher, the less the first ranks stand out."""
     weights: Mapping[str, float] = field(default_factory=lambda: {"lexical": 1.0, "vector": 1.0, "graph": 0.5})
     depth: int = 200
     """How many candidates of each list are fused, after authorization and filters."""
-    context_weight: float = 0.0
-    """What the best neighbour of the same source session adds to a candidate, as a part of the neighbour's own."""
+    context_decay: float = 0.5
+    """What a neighbour in the same source session adds, as a part of its own; times that again for each place more."""
     context_reach: int = 2
-    """How far apart, in candidates of the session by ledger sequence, neighbours are."""
+    """How many places apart neighbours are at most."""
     quality_unknown: float = 0.5
     """The quality of a version without quality_signals."""
 
@@ -68,7 +66,14 @@ class Candidate:
     scores: dict[str, float] = field(default_factory=dict)
     committed_at: datetime | None = None
     quality: Mapping[str, Any] | None = None
-    session: str | None = None
+
+
+class Neighbours(NamedTuple):
+    """Two candidates of one source session, by their sequences, and how many places they are apart, from 1."""
+
+    earlier: int
+    later: int
+    distance: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,14 +99,20 @@ class Rules:
     parameters: Parameters = PARAMETERS
 
 
-def ranked(candidates: Iterable[Candidate], modes: Sequence[str], rules: Rules) -> list[Standing]:
-    """All candidates, best first, at most MAX_RANKED."""
+def ranked(
+    candidates: Iterable[Candidate], modes: Sequence[str], rules: Rules, neighbours: Iterable[Neighbours] = ()
+) -> list[Standing]:
+    """All candidates, best first, at most MAX_RANKED; neighbours names each pair of them once."""
     everyone = list(candidates)
     ties = {one.sequence: tuple(_tie(one.keys, rules.descending)) for one in everyone}
-    places = {mode: _places(everyone, mode, ties) for mode in modes}
-    fused = {one.sequence: _fused(one, places, rules.parameters) for one in everyone}
-    context = _context(everyone, fused, rules.parameters)
-    weighed = [_standing(one, places, fused[one.sequence], context.get(one.sequence, 0.0), rules) for one in everyone]
+    lists = {mode: _contributions(everyone, mode, modes, rules.parameters) for mode in modes}
+    fused = {one.sequence: sum(each.get(one.sequence, 0.0) for each in lists.values()) for one in everyone}
+    context = _context(neighbours, fused, rules.parameters)
+    places = {mode: _places(everyone, mode, ties) for mode in modes} if rules.explain else {}
+    weighed = [
+        _standing(one, fused[one.sequence], context.get(one.sequence, 0.0), rules, _told(one, lists, places))
+        for one in everyone
+    ]
     by_sequence = {one.sequence: one for one in everyone}
 
     def order(standing: Standing) -> tuple[Any, ...]:
@@ -144,36 +155,48 @@ def _places(candidates: Iterable[Candidate], mode: str, ties: Mapping[int, tuple
     return {one.sequence: rank for rank, one in enumerate(held, 1)}
 
 
-def _fused(one: Candidate, places: Mapping[str, Mapping[int, int]], parameters: Parameters) -> float:
-    return sum(_contribution(mode, places, one.sequence, parameters) for mode in places if one.sequence in places[mode])
-
-
-def _contribution(mode: str, places: Mapping[str, Mapping[int, int]], sequence: int, parameters: Parameters) -> float:
-    """What a place in a list gives; the first places of all lists give 1 together."""
-    weight = parameters.weights[mode] / sum(parameters.weights[name] for name in places)
-    return weight * (parameters.k + 1) / (parameters.k + places[mode][sequence])
-
-
-def _context(candidates: Iterable[Candidate], fused: Mapping[int, float], parameters: Parameters) -> dict[int, float]:
-    """What neighbours in the same source session add: a part of the best of those within reach."""
-    if parameters.context_weight <= 0:
+def _contributions(
+    candidates: Iterable[Candidate], mode: str, modes: Sequence[str], parameters: Parameters
+) -> dict[int, float]:
+    """What its place between the worst and the best of a list gives to each; the best of all lists have 1 together."""
+    scores = {one.sequence: round(one.scores[mode], DIGITS) for one in candidates if mode in one.scores}
+    if not scores:
         return {}
-    sessions: dict[str, list[int]] = {}
-    for one in candidates:
-        if one.session is not None:
-            sessions.setdefault(one.session, []).append(one.sequence)
+    lowest, highest = min(scores.values()), max(scores.values())
+    weight = parameters.weights[mode] / sum(parameters.weights[name] for name in modes)
+    if lowest == highest:
+        return dict.fromkeys(scores, weight)
+    return {sequence: weight * (score - lowest) / (highest - lowest) for sequence, score in scores.items()}
+
+
+def _context(neighbours: Iterable[Neighbours], fused: Mapping[int, float], parameters: Parameters) -> dict[int, float]:
+    """What neighbours in the same source session add; pairs in one order, so that sums are equal to the last bit."""
     found: dict[int, float] = {}
-    for sequences in sessions.values():
-        sequences.sort()
-        for index, sequence in enumerate(sequences):
-            near = sequences[max(0, index - parameters.context_reach) : index + parameters.context_reach + 1]
-            best = max((fused[other] for other in near if other != sequence), default=0.0)
-            found[sequence] = parameters.context_weight * best
+    for earlier, later, distance in sorted(set(neighbours)):
+        if distance <= parameters.context_reach and earlier in fused and later in fused:
+            part = parameters.context_decay**distance
+            found[earlier] = found.get(earlier, 0.0) + part * fused[later]
+            found[later] = found.get(later, 0.0) + part * fused[earlier]
     return found
 
 
+def _told(
+    one: Candidate, lists: Mapping[str, Mapping[int, float]], places: Mapping[str, Mapping[int, int]]
+) -> dict[str, dict[str, float]]:
+    """Where a candidate stands in each list that has it; nothing where nobody asks."""
+    return {
+        mode: {
+            "rank": ranks[one.sequence],
+            "score": round(one.scores[mode], DIGITS),
+            "contribution": round(lists[mode][one.sequence], DIGITS),
+        }
+        for mode, ranks in sorted(places.items())
+        if one.sequence in ranks
+    }
+
+
 def _standing(
-    one: Candidate, places: Mapping[str, Mapping[int, int]], fused: float, context: float, rules: Rules
+    one: Candidate, fused: float, context: float, rules: Rules, lists: Mapping[str, Mapping[str, float]]
 ) -> Standing:
     profile = rules.profile
     signals: dict[str, tuple[float, float]] = {}
@@ -182,33 +205,16 @@ def _standing(
     if profile.quality:
         signals["quality"] = (quality(one.quality, rules.parameters.quality_unknown), profile.quality)
     own = 1.0 - profile.recency - profile.quality
-    if len(places) == 1 and not signals and not context:
-        (mode,) = places
-        score = one.scores[mode]
-    else:
-        score = own * (fused + context) + sum(value * weight for value, weight in signals.values())
-    explanation = None
-    if rules.explain:
-        explanation = {
-            "lists": {
-                mode: {
-                    "rank": ranks[one.sequence],
-                    "score": round(one.scores[mode], DIGITS),
-                    "contribution": round(_contribution(mode, places, one.sequence, rules.parameters), DIGITS),
-                }
-                for mode, ranks in sorted(places.items())
-                if one.sequence in ranks
-            },
-            "fused": round(fused, DIGITS),
+    score = round(own * (fused + context) + sum(value * weight for value, weight in signals.values()), DIGITS)
+    if not rules.explain:
+        return Standing(one.sequence, score)
+    explanation: dict[str, Any] = {"lists": lists, "fused": round(fused, DIGITS), "context": round(context, DIGITS)}
+    if signals:
+        explanation["signals"] = {
+            name: {"value": round(value, DIGITS), "contribution": round(value * weight, DIGITS)}
+            for name, (value, weight) in sorted(signals.items())
         }
-        if rules.parameters.context_weight > 0:
-            explanation["context"] = round(context, DIGITS)
-        if signals:
-            explanation["signals"] = {
-                name: {"value": round(value, DIGITS), "contribution": round(value * weight, DIGITS)}
-                for name, (value, weight) in sorted(signals.items())
-            }
-    return Standing(one.sequence, round(score, DIGITS), explanation)
+    return Standing(one.sequence, score, explanation)
 
 
 def recency(committed_at: datetime | None, now: datetime | None, half_life_days: float) -> float:
