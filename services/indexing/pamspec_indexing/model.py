@@ -7,6 +7,7 @@ the same transaction. So entries that are late, repeated or out of order lead to
 from __future__ import annotations
 
 from collections.abc import Iterable
+from hashlib import sha256
 from typing import NamedTuple
 
 import msgspec
@@ -56,3 +57,27 @@ def touched(entries: Iterable[Entry]) -> list[Touched]:
         if name is not None:
             found.add(Touched(entry.scope_key, name))
     return sorted(found)
+
+
+class _Provenance(msgspec.Struct):
+    source_ref: str | None = None
+
+
+class _Private(msgspec.Struct):
+    provenance: _Provenance | None = None
+
+
+_privates = msgspec.json.Decoder(_Private)
+
+
+def session_key(scope_key: int, private: bytes) -> int | None:
+    """What objects of one source session in a scope have in common; None for one that names no source.
+
+    The session is provenance.source_ref without its fragment: chat:7/session_3#turn-12 is of chat:7/session_3.
+    """
+    provenance = _privates.decode(private).provenance
+    if provenance is None or provenance.source_ref is None:
+        return None
+    session = provenance.source_ref.partition("#")[0]
+    digest = sha256(f"{scope_key} {session}".encode()).digest()
+    return int.from_bytes(digest[:8], signed=True)
