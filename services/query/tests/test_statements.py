@@ -293,3 +293,34 @@ def test_no_value_enters_a_statement() -> None:
     assert "77123" not in statement.sql
     numbers = {int(number) for number in re.findall(r"\$(\d+)", statement.sql)}
     assert numbers == set(range(1, len(statement.arguments) + 1))
+
+
+TOUCHED_SQL = """
+SELECT coalesce(sum(coalesce(seq_tup_read, 0) + coalesce(idx_tup_fetch, 0)), 0) FROM pg_stat_xact_user_tables
+WHERE schemaname = 'core'
+"""
+
+
+async def test_reads_by_id_look_rows_up_by_key_from_the_first_one_on(database: Database, seeding: Conn) -> None:
+    """A connection keeps the plan of its first read, which it makes of tables of any size, without statistics."""
+    for number in range(6):
+        scope = Scope(f"workspace:{number}")
+        for index in range(300):
+            scope.put(f"obj:{index}", index)
+        for index in range(300):
+            joined = {"source_object_id": f"obj:{index}", "target_object_id": f"obj:{299 - index}"}
+            scope.put(f"rel:{index}", None, kind="r", object_type="supports", metadata=joined)
+        await scope.flush(seeding)
+        conn = await asyncpg.connect(database.role("query"), server_settings={"jit": "off"})
+        try:
+            for kind in ("obj", "rel"):
+                ids = [f"{kind}:{index}" for index in range(0, 300, 15)]
+                async with conn.transaction():
+                    before = await conn.fetchval(TOUCHED_SQL)
+                    rows = await heads.read_heads(conn, [scope.key] * len(ids), ids, 1 << 23)
+                    touched = await conn.fetchval(TOUCHED_SQL) - before
+                assert [row.stored is not None for row in rows] == [True] * len(ids)
+                assert [len(row.ends) for row in rows] == [2 if kind == "rel" else 0] * len(ids)
+                assert 0 < touched <= 10 * len(ids), (kind, scope.scope_id, touched)
+        finally:
+            await conn.close()
