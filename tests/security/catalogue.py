@@ -10,14 +10,15 @@ import asyncpg
 OURS = ("pg_catalog", "information_schema", "public", "pg_toast")
 
 COLUMNS_SQL = """
-SELECT c.oid, n.nspname || '.' || c.relname AS name, c.relrowsecurity AND c.relforcerowsecurity AS walled,
+SELECT c.oid, c.relispartition AS part, n.nspname || '.' || c.relname AS name,
+       c.relrowsecurity AND c.relforcerowsecurity AS walled,
        array_agg(a.attname::text ORDER BY a.attnum) AS columns,
        array_agg(format_type(a.atttypid, NULL) ORDER BY a.attnum) AS types,
        array_agg(a.attidentity <> '' OR a.attgenerated <> '' ORDER BY a.attnum) AS made
 FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
 JOIN pg_attribute a ON a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped
 WHERE c.relkind IN ('r', 'p') AND n.nspname <> ALL ($1::text[]) AND n.nspname NOT LIKE 'pg_temp%'
-GROUP BY 1, 2, 3 ORDER BY 2
+GROUP BY 1, 2, 3, 4 ORDER BY 3
 """
 CHECKS_SQL = "SELECT pg_get_constraintdef(oid) FROM pg_constraint WHERE conrelid = $1 AND contype = 'c'"
 ROLES_SQL = "SELECT rolname::text FROM pg_roles WHERE rolname LIKE 'pamspec\\_%' ORDER BY 1"
@@ -37,6 +38,8 @@ class Table:
     columns: dict[str, str] = field(hash=False)
     """Those that are written, by their types."""
     all_columns: frozenset[str] = frozenset()
+    part: bool = False
+    """Whether it is a partition: its rows are those of the table that it belongs to."""
 
     @property
     def owned(self) -> bool:
@@ -50,7 +53,7 @@ async def tables(conn: asyncpg.Connection) -> list[Table]:
         Table(
             row["oid"], row["name"], row["walled"],
             {n: kind for n, kind, made in zip(row["columns"], row["types"], row["made"], strict=True) if not made},
-            frozenset(row["columns"]),
+            frozenset(row["columns"]), row["part"],
         )
         for row in await conn.fetch(COLUMNS_SQL, list(OURS))
     ]  # fmt: skip

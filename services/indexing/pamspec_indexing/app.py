@@ -11,7 +11,9 @@ from pamspec_common.principal import TokenVerifier
 from pamspec_common.service import Background, Part, Service
 from pamspec_indexing.documents import ListIndexes
 from pamspec_indexing.handlers.asked import handler
+from pamspec_indexing.handlers.clearing import Clearing
 from pamspec_indexing.handlers.entries import Indexing
+from pamspec_indexing.handlers.lexical import Lexical
 from pamspec_indexing.handlers.listing import Listing
 from pamspec_indexing.settings import Settings
 from pamspec_indexing.store import Store
@@ -22,7 +24,9 @@ class _App:
         self._settings, self._write = settings, write
         self._background = Background()
         self._store = Store(settings)
-        self._consumer = Consumer("indexing", "index_", settings, Indexing())
+        projections = [Lexical()]
+        self._consumer = Consumer("indexing", "index_", settings, Indexing(projections))
+        self._clearing = Clearing(self._store, projections, settings.index_cleaning_ms / 1000)
         operations = self._operations(TokenVerifier(settings.token_key_bytes()))
         self.service = Service("indexing", operations, self._readiness, self._start, self._stop)
 
@@ -33,6 +37,7 @@ class _App:
     async def _start(self) -> None:
         await self._store.open()
         await self._consumer.start(self._background)
+        self._background.spawn("clearing", lambda: self._clearing.run(self._background))
 
     async def _stop(self) -> None:
         await self._background.stop(self._settings.drain_s)

@@ -35,6 +35,27 @@ class Touched(NamedTuple):
     object_id: str
 
 
+class Head(NamedTuple):
+    """The current version of an object or a relationship."""
+
+    scope_key: int
+    object_id: str
+    kind: bytes
+    version_id: str
+    sequence: int
+    """The ledger sequence of the version."""
+    removed: bool
+    """Whether nothing of it may be found."""
+    size: int
+    """Bytes of its content."""
+    known: int
+    """The sequence that is indexed; 0 for none."""
+    session_key: int | None
+    """What it has in common with the others of its source session."""
+    session_position: int | None
+    """Its place among them: the ledger sequence of its first version."""
+
+
 class _Subject(msgspec.Struct):
     object_id: str | None = None
     relationship_id: str | None = None

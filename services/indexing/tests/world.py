@@ -21,6 +21,7 @@ from pamspec_common.principal import Principal
 from pamspec_common.service import Service
 from pamspec_indexing.app import build
 from pamspec_indexing.handlers.entries import Indexing
+from pamspec_indexing.handlers.lexical import Lexical
 from pamspec_indexing.settings import Settings
 from services.write.tests.writer import AGENT, KEY, KID, Document, Writer, check_answer
 
@@ -114,10 +115,16 @@ class Garden:
     async def take(self, entries: Sequence[Entry]) -> None:
         """The effect of these entries, in one transaction."""
         async with scoped(self.conn, [self.key]):
-            await Indexing().apply(self.conn, entries)
+            await Indexing([Lexical()]).apply(self.conn, entries)
 
     async def objects(self) -> list[tuple[str, str, int, bool]]:
         """What is indexed: id, version, its sequence and whether it was removed."""
         async with scoped(self.conn, [self.key]):
             rows = await self.conn.fetch(OBJECTS_SQL, self.key)
         return [(row["object_id"], row["version_id"], row["sequence"], row["removed"]) for row in rows]
+
+    async def until_cleared(self) -> None:
+        """Wait until nothing is indexed of a scope that was deleted."""
+        async with asyncio.timeout(PATIENCE_S):
+            while not await self.conn.fetchval("SELECT count(*) FROM index_.cleared WHERE scope_key = $1", self.key):
+                await asyncio.sleep(0.02)

@@ -3,27 +3,53 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Protocol
 
 from pamspec_common.consuming.model import Entry
 from pamspec_common.postgres import Connection
-from pamspec_indexing.model import LEXICAL, touched
+from pamspec_indexing.model import touched
 from pamspec_indexing.queries import objects
+from pamspec_indexing.queries.objects import Indexed
+
+
+class Projection(Protocol):
+    """What an index makes of objects, inside the transaction that notes their versions."""
+
+    @property
+    def index_id(self) -> str | None:
+        """The index whose watermark moves with that transaction; None where the projection moves its own later."""
+
+    async def replace(self, conn: Connection, indexed: Sequence[Indexed]) -> None:
+        """Let what is derived of these be that of their heads, which may be removed; the same again changes nothing."""
+
+    async def clear(self, conn: Connection, scope_key: int) -> bool:
+        """Remove a bounded part of what is derived in a scope; whether some may be left."""
 
 
 class Indexing:
     """The effect of the ledger's entries (consuming.Effect)."""
+
+    def __init__(self, projections: Sequence[Projection]) -> None:
+        self._projections = projections
 
     async def apply(self, conn: Connection, entries: Sequence[Entry]) -> None:
         """Index the heads of what these entries are about, and move the watermarks of their scopes."""
         names = touched(entries)
         heads = await objects.fetch_heads(conn, names) if names else []
         ahead = [head for head in heads if head.sequence > head.known]
-        if ahead:
-            await objects.guard(conn, ahead)
-        await objects.move_watermark(conn, {entry.scope_key for entry in entries}, LEXICAL)
+        indexed = await objects.guard(conn, ahead) if ahead else []
+        keys = {entry.scope_key for entry in entries}
+        for projection in self._projections:
+            if indexed:
+                await projection.replace(conn, indexed)
+            if projection.index_id is not None:
+                await objects.move_watermark(conn, keys, projection.index_id)
 
     async def forget(self, conn: Connection, scope_key: int) -> None:
         """The scope's ledger was restored: its entries come again."""
+        for projection in self._projections:
+            while await projection.clear(conn, scope_key):
+                pass
         await objects.forget(conn, scope_key)
 
     async def committed(self, entries: Sequence[Entry]) -> None:

@@ -8,19 +8,35 @@ from typing import NamedTuple
 import asyncpg
 
 from pamspec_common.postgres import Connection
-from pamspec_indexing.model import GONE, Touched, session_key
+from pamspec_indexing.model import GONE, Head, Touched, session_key
 
-HEADS_SQL = """
-SELECT r.scope_key, r.object_id, s.kind, s.version_id, s.from_seq, s.availability_state, p.content,
-       p.private, first.ledger_seq AS first, coalesce(x.sequence, 0) AS known
-FROM unnest($1::bigint[], $2::text[]) AS r(scope_key, object_id)
-JOIN core.version_span s ON s.object_id = r.object_id AND s.scope_key = r.scope_key AND s.to_seq = 9223372036854775807
+_COLUMNS = """s.scope_key, s.object_id, s.kind, s.version_id, s.from_seq, s.availability_state, p.private,
+       first.ledger_seq AS first, coalesce(octet_length(p.content), 0) AS size, coalesce(x.sequence, 0) AS known"""
+
+_JOINS = """
 LEFT JOIN core.version_private p ON p.scope_key = s.scope_key AND p.ledger_seq = s.from_seq
 LEFT JOIN core.version first
-  ON first.object_id = r.object_id AND first.scope_key = r.scope_key AND first.version_seq = 1
-LEFT JOIN index_.indexed_object x ON x.scope_key = r.scope_key AND x.object_id = r.object_id
-WHERE s.kind IN ('o', 'r')
-ORDER BY r.scope_key, r.object_id"""
+  ON first.object_id = s.object_id AND first.scope_key = s.scope_key AND first.version_seq = 1
+LEFT JOIN index_.indexed_object x ON x.scope_key = s.scope_key AND x.object_id = s.object_id
+WHERE s.to_seq = 9223372036854775807 AND s.kind IN ('o', 'r')
+  AND NOT EXISTS (SELECT FROM core.scope_deletion d WHERE d.scope_key = s.scope_key)"""
+
+HEADS_SQL = f"""
+SELECT {_COLUMNS}
+FROM unnest($1::bigint[], $2::text[]) AS r(scope_key, object_id)
+JOIN core.version_span s ON s.object_id = r.object_id AND s.scope_key = r.scope_key{_JOINS}
+ORDER BY s.scope_key, s.object_id"""
+
+SCOPE_HEADS_SQL = f"""
+SELECT {_COLUMNS}
+FROM core.version_span s{_JOINS} AND s.scope_key = $1 AND s.from_seq < $2
+ORDER BY s.from_seq DESC LIMIT $3"""
+
+CONTENTS_SQL = """
+SELECT r.place, p.content
+FROM unnest($1::bigint[], $2::bigint[]) WITH ORDINALITY AS r(scope_key, sequence, place)
+JOIN core.version_private p ON p.scope_key = r.scope_key AND p.ledger_seq = r.sequence
+WHERE p.content IS NOT NULL"""
 
 GUARD_SQL = """
 INSERT INTO index_.indexed_object AS x
@@ -45,23 +61,11 @@ WITH gone AS (DELETE FROM index_.indexed_object WHERE scope_key = $1)
 DELETE FROM index_.watermark WHERE scope_key = $1"""
 
 
-class Head(NamedTuple):
-    """The current version of an object or a relationship."""
+class Indexed(NamedTuple):
+    """A head that is being indexed, and the number that derived rows know it by."""
 
-    scope_key: int
-    object_id: str
-    kind: bytes
-    version_id: str
-    sequence: int
-    """The ledger sequence of the version."""
-    content: bytes | None
-    """JSON; None where nothing of it may be found."""
-    known: int
-    """The sequence that is indexed; 0 for none."""
-    session_key: int | None
-    """What it has in common with the others of its source session."""
-    session_position: int | None
-    """Its place among them: the ledger sequence of its first version."""
+    head: Head
+    doc: int
 
 
 async def fetch_heads(conn: Connection, names: Sequence[Touched]) -> list[Head]:
@@ -70,17 +74,19 @@ async def fetch_heads(conn: Connection, names: Sequence[Touched]) -> list[Head]:
     return [_head(row) for row in rows]
 
 
-def _head(row: asyncpg.Record) -> Head:
-    gone = row["availability_state"] in GONE
-    key = None if gone or row["private"] is None else session_key(row["scope_key"], row["private"])
-    return Head(
-        row["scope_key"], row["object_id"], row["kind"], row["version_id"], row["from_seq"],
-        None if gone else row["content"], row["known"], key, None if key is None else row["first"],
-    )  # fmt: skip
+async def fetch_scope_heads(conn: Connection, scope_key: int, below: int, limit: int) -> list[Head]:
+    """The heads of a scope from the newest on, below a sequence."""
+    return [_head(row) for row in await conn.fetch(SCOPE_HEADS_SQL, scope_key, below, limit)]
 
 
-async def guard(conn: Connection, heads: Sequence[Head]) -> dict[Touched, int]:
-    """Note these versions as indexed; the doc of each that is beyond what was. The others change nothing."""
+async def fetch_contents(conn: Connection, heads: Sequence[Head]) -> dict[int, bytes]:
+    """The contents of these versions, by their places; those that are erased are left out."""
+    rows = await conn.fetch(CONTENTS_SQL, [head.scope_key for head in heads], [head.sequence for head in heads])
+    return {row["place"] - 1: row["content"] for row in rows}
+
+
+async def guard(conn: Connection, heads: Sequence[Head]) -> list[Indexed]:
+    """Note these versions as indexed; those that are beyond what was. The others change nothing."""
     rows = await conn.fetch(
         GUARD_SQL,
         [head.scope_key for head in heads],
@@ -88,11 +94,13 @@ async def guard(conn: Connection, heads: Sequence[Head]) -> dict[Touched, int]:
         [head.kind for head in heads],
         [head.version_id for head in heads],
         [head.sequence for head in heads],
-        [head.content is None for head in heads],
+        [head.removed for head in heads],
         [head.session_key for head in heads],
         [head.session_position for head in heads],
     )
-    return {Touched(row["scope_key"], row["object_id"]): row["doc"] for row in rows}
+    docs = {(row["scope_key"], row["object_id"]): row["doc"] for row in rows}
+    places = ((head, docs.get((head.scope_key, head.object_id))) for head in heads)
+    return [Indexed(head, doc) for head, doc in places if doc is not None]
 
 
 async def move_watermark(conn: Connection, scope_keys: Collection[int], index_id: str) -> None:
@@ -101,5 +109,14 @@ async def move_watermark(conn: Connection, scope_keys: Collection[int], index_id
 
 
 async def forget(conn: Connection, scope_key: int) -> None:
-    """Nothing of a scope is indexed any more."""
+    """No version of a scope is known any more, and no watermark."""
     await conn.execute(FORGET_SQL, scope_key)
+
+
+def _head(row: asyncpg.Record) -> Head:
+    removed = row["availability_state"] in GONE
+    key = None if removed or row["private"] is None else session_key(row["scope_key"], row["private"])
+    return Head(
+        row["scope_key"], row["object_id"], row["kind"], row["version_id"], row["from_seq"], removed, row["size"],
+        row["known"], key, None if key is None else row["first"],
+    )  # fmt: skip
