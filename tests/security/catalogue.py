@@ -24,7 +24,7 @@ CHECKS_SQL = "SELECT pg_get_constraintdef(oid) FROM pg_constraint WHERE conrelid
 ROLES_SQL = "SELECT rolname::text FROM pg_roles WHERE rolname LIKE 'pamspec\\_%' ORDER BY 1"
 _SAMPLES = {
     "bigint": 1, "integer": 1, "smallint": 1, "bytea": b"x", "boolean": False, '"char"': b"o", "jsonb": "{}",
-    "text[]": [], "bigint[]": [], "bytea[]": [],
+    "text[]": [], "bigint[]": [], "bytea[]": [], "integer[]": [],
 }  # fmt: skip
 
 
