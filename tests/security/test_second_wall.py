@@ -58,6 +58,9 @@ SEES_ALL = {
 }
 """Who reads a guarded table over all scopes, each with the reason. Nobody does with content."""
 
+VERIFIER = "pamspec_verifier"
+"""Looks for what erasures took, wherever it could be, in functions that answer only whether; nobody logs in as it."""
+
 SERVICES_OF = {"index_": "indexing"}
 """The service of a schema that is not called like it."""
 
@@ -140,7 +143,7 @@ async def test_a_service_s_own_book_is_read_by_nobody_else(admin: asyncpg.Connec
         if table.name not in NOT_WALLED or schema == "core":
             continue
         for role in await catalogue.roles(admin):
-            if role != f"pamspec_{SERVICES_OF.get(schema, schema)}":
+            if role not in (f"pamspec_{SERVICES_OF.get(schema, schema)}", VERIFIER):
                 assert set(await _readable(admin, role, table)) <= harmless, (role, table.name)
 
 

@@ -42,6 +42,15 @@ def line(surfaces: Mapping[str, Any], name: str) -> dict[str, Any]:
     return {**FRESH, **surfaces.get(name, {})}
 
 
+SHOWN: Final = ("state", "position", "attempts", "repairs", "scan", "error", "checked_at", "closed_at", "deadline")
+
+
+def shown(surfaces: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """The lines of a receipt as they are answered."""
+    known = [(name, line(surfaces, name)) for name in SURFACES]
+    return [{"surface": name, **{key: said[key] for key in SHOWN if key in said}} for name, said in known]
+
+
 def unsettled(surfaces: Mapping[str, Any]) -> list[str]:
     """The surfaces that are still to be verified, in the order of the receipt."""
     return [name for name in SURFACES if line(surfaces, name)["state"] not in SETTLED]

@@ -6,6 +6,7 @@ from pamspec_common.errors import PamspecError
 from pamspec_common.peers import Peer, RemotePeer, closing, peer_session
 from pamspec_common.principal import TokenSigner
 from pamspec_common.service import Background, Part, Service
+from pamspec_retention_sweeper.handlers.erasures import ErasureJob
 from pamspec_retention_sweeper.settings import Settings
 from pamspec_retention_sweeper.store import Store
 
@@ -18,10 +19,12 @@ class _App:
         self._signer = TokenSigner.of(settings)
         self._background = Background()
         self._store = Store(settings)
+        self._erasures = ErasureJob(self._store, settings)
         self.service = Service(NAME, {}, self._readiness, self._start, self._stop)
 
     async def _start(self) -> None:
         await self._store.open()
+        self._background.spawn("erasures", lambda: self._erasures.run(self._background))
 
     async def _stop(self) -> None:
         await self._background.stop(self._settings.drain_s)
@@ -33,7 +36,7 @@ class _App:
             stored = Part("store", True)
         except PamspecError as error:
             stored = Part("store", False, {"error": error.message})
-        return [stored, *self._background.parts()]
+        return [stored, self._erasures.part(), *self._background.parts()]
 
 
 def build(settings: Settings, write: Peer) -> Service:

@@ -20,5 +20,11 @@ class Settings(CommonSettings):
     """Objects that one process acts on each second at most."""
     retention_lease_s: float = Field(default=30.0, gt=0)
     """How long a scope stays with a process that says nothing."""
+    erasure_poll_ms: int = Field(default=1000, ge=10)
+    """How often to look for erasures that are to be verified."""
+    erasure_group: int = Field(default=100, ge=1, le=1000)
+    """Erasures that one transaction verifies at most."""
+    erasure_retry_s: float = Field(default=30.0, gt=0)
+    """The longest pause between two verifications of an erasure that is not settled."""
     retention_retry_s: float = Field(default=60.0, gt=0)
     """How long an object that was refused is left alone before it is looked at again."""

@@ -28,6 +28,8 @@ class World:
             "token_keys": {KID: KEY},
             "drain_s": 3.0,
             "retention_poll_ms": 50,
+            "erasure_poll_ms": 50,
+            "erasure_retry_s": 0.5,
         }
         return Settings(**(given | changes))
 

@@ -72,7 +72,7 @@ async def _scope_of(context: Context, erasure_id: str | None) -> str:
 
 def receipt(one: Receipt, scope_id: str, backup_days: int) -> dict[str, Any]:
     """The receipt as every door shows it."""
-    lines = [{"surface": name, **surfaces.line(one.surfaces, name)} for name in surfaces.SURFACES]
+    lines = surfaces.shown(one.surfaces)
     found: dict[str, Any] = {
         "erasure_id": one.erasure_id,
         "scope_id": scope_id,

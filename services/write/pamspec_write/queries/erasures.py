@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 from pamspec_common.ids import salt
 from pamspec_common.needles import READ_BYTES, NeedleSeal, needles_of
@@ -12,11 +13,11 @@ from pamspec_write.model.rows import ErasureRow, Rows
 # What the newest versions of each object held, before it goes. $1-$4: per erasure the scope, the object and the
 # version sequences.
 VALUES_SQL = f"""
-SELECT k.n::integer AS n, p.content, p.private
+SELECT k.n::integer AS n, p.content, p.private, v.metadata
 FROM unnest($1::bigint[], $2::text[], $3::integer[], $4::integer[]) WITH ORDINALITY
   AS k (scope_key, object_id, from_seq, to_seq, n)
 CROSS JOIN LATERAL (
-  SELECT v.scope_key, v.ledger_seq FROM core.version v
+  SELECT v.scope_key, v.ledger_seq, v.metadata FROM core.version v
   WHERE v.object_id = k.object_id AND v.scope_key = k.scope_key AND v.version_seq BETWEEN k.from_seq AND k.to_seq
   ORDER BY v.version_seq DESC LIMIT 8) v
 CROSS JOIN LATERAL (
@@ -37,34 +38,41 @@ FROM unnest($1::bigint[], $2::text[], $3::text[], $4::text[], $5::text[], $6::te
 """
 
 
+class Values(NamedTuple):
+    """What versions held, and what stays of them: their metadata."""
+
+    contents: list[bytes]
+    privates: list[bytes]
+    stays: list[bytes]
+
+
 async def open_erasures(conn: Connection, rows: Rows, seal: NeedleSeal) -> None:
     """Open the receipts of a batch, while the values that it erases are still there."""
     opened = rows.receipts
     named = [(index, *span) for index, row in enumerate(opened) for span in row.erased]
     places = [opened[index] for index, *_ in named]
-    found: dict[int, tuple[list[bytes], list[bytes]]] = {}
-    for n, content, private in await conn.fetch(
+    found: dict[int, Values] = {}
+    for n, content, private, metadata in await conn.fetch(
         VALUES_SQL,
         [row.scope_key for row in places],
         [row.subject_id for row in places],
         [first for _, first, _ in named],
         [last for _, _, last in named],
     ):
-        contents, privates = found.setdefault(named[n - 1][0], ([], []))
-        contents += [content] if content is not None else []
-        privates += [private] if private is not None else []
+        values = found.setdefault(named[n - 1][0], Values([], [], []))
+        values.contents.extend([content] if content is not None else ())
+        values.privates.extend([private] if private is not None else ())
+        values.stays.append(metadata)
     sealed = [_sealed(row, found.get(index), seal) for index, row in enumerate(opened)]
     await conn.execute(INSERT_ERASURES_SQL, *_columns(opened), *map(list, zip(*sealed, strict=True)))
 
 
-def _sealed(
-    row: ErasureRow, values: tuple[list[bytes], list[bytes]] | None, seal: NeedleSeal
-) -> tuple[bytes | None, bytes | None]:
+def _sealed(row: ErasureRow, values: Values | None, seal: NeedleSeal) -> tuple[bytes | None, bytes | None]:
     """The salt and what is sealed under it; nothing where nothing is to be looked for."""
     if values is None:
         return None, None
     key = salt()
-    needles = seal.seal(needles_of(*values, row.kept), key)
+    needles = seal.seal(needles_of(values.contents, values.privates, b"\n".join((row.kept, *values.stays))), key)
     return (None, None) if needles is None else (key, needles)
 
 
