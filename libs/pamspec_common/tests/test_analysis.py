@@ -18,7 +18,8 @@ def matches(text: str, query: str) -> bool:
         term in held.terms and language in (-1, held.language)
         for term, language in zip(looked.terms, looked.languages, strict=True)
     ]
-    return (any(spoken) or not looked.terms) and all(one in held.order for one in looked.phrases) and not looked.nothing
+    must = [one[1:] for one in looked.phrases if one.startswith("+")]
+    return (any(spoken) or not looked.terms) and all(one in held.order for one in must) and not looked.nothing
 
 
 @pytest.mark.parametrize(
@@ -70,6 +71,8 @@ def test_phrases_are_taken_from_any_quotation_marks_and_only_from_pairs() -> Non
     for query in ('"red barn"', "“red barn”", "«red barn»", "„red barn“"):
         assert matches("the red barn", query), query
         assert not matches("the barn is red", query), query
+    assert matches("the barn is red", 'where is the "red barn"'), "in a question it only counts more"
+    assert len(sought('where is the "red barn"').phrases) == 1
     assert sought('red "barn').phrases == []
     assert sought('""" " """').nothing
     assert len(sought('"a b" ' * 50).phrases) == MAX_PHRASES

@@ -71,7 +71,7 @@ async def test_the_rarer_word_weighs_more_and_stems_match(garden: Garden) -> Non
         ("mail mira@example.org about HTTPServer2", ["mira@example.org", "mira", "httpserver2", "server"]),
         ("C:\\x\\y.py and foo/bar (((", ["C:\\x\\y.py", "foo/bar", "y.py"]),
         ("a\u0000b with NUL", ["NUL", "a\u0000b"]),
-        ("To be or not to be", ['"to be or not to be"', "to be or not to be"]),
+        ("To be or not to be", ['"to be or not to be"', "to be or not to be", 'what is "or not to"']),
         ({"list": [{"deep": "marigold"}, 7, None]}, ["marigold"]),
     ],
 )
@@ -99,7 +99,11 @@ async def test_a_phrase_must_occur_as_it_stands(garden: Garden) -> None:
     await create(garden, "A barn with a red door")
     await garden.settled()
     assert await search(garden, '"red barn door"') == [right["object_id"]]
-    assert await search(garden, 'open "the red barn door"') == [right["object_id"]]
+    assert await search(garden, '"the red barn door" "is open"') == [right["object_id"]]
+    assert await search(garden, '"red barn gate"') == []
+    for question in ('who saw that "red barn door"?', 'a door "barn door" barn red'):
+        found = await search(garden, question)
+        assert (found[0], len(found)) == (right["object_id"], 3), "in a question it counts, and loses nothing"
     assert len(await search(garden, "red barn door")) == 3
 
 

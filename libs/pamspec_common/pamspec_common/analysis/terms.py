@@ -58,7 +58,7 @@ class Sought:
     words: list[int]
     languages: list[int]
     phrases: list[str]
-    """Parts of an order of words that must occur."""
+    """Parts of an order of words; one that must occur begins with +, the others count like a rare word."""
     clamped: bool
     """Whether a part of the query was not looked at."""
 
@@ -90,9 +90,10 @@ def analyze(texts: Iterable[str]) -> Analyzed:
 
 
 def sought(query: str) -> Sought:
-    """What a query looks for. Every text is taken literally; what stands in quotation marks must occur as it stands.
+    """What a query looks for. Every text is taken literally; quotation marks around words are all the syntax there is.
 
-    A query of nothing but function words is looked for as a phrase.
+    What stands in them must occur as it stands where the query is nothing else, and counts like a rare word in a longer
+    one. A query of nothing but function words is looked for as a phrase.
     """
     text = normalized(query[:MAX_QUERY_CHARS])
     found = list(tokens(text))
@@ -114,12 +115,20 @@ def sought(query: str) -> Sought:
             words.append(count)
             languages.append(spoken)
         count += 1
-    phrases = [_order(list(tokens(one))) for one in _QUOTED.findall(text)][:MAX_PHRASES]
-    phrases = [one for one in phrases if one != " "]
-    if not terms and not phrases and found:
-        phrases = [one for one in (_order(found),) if one != " "]
+    phrases = _phrases(text, found, alone=not terms)
     clamped = len(query) > MAX_QUERY_CHARS or (count == MAX_QUERY_WORDS and len(distinct) > count)
     return Sought(terms, words, languages, phrases, clamped)
+
+
+def _phrases(text: str, found: Sequence[Token], *, alone: bool) -> list[str]:
+    """The phrases of a query, which must occur where they are all of it; all of it where no term is (`alone`)."""
+    phrases = [_order(list(tokens(one))) for one in _QUOTED.findall(text)][:MAX_PHRASES]
+    phrases = [one for one in phrases if one != " "]
+    if not phrases and alone:
+        phrases = [one for one in (_order(found),) if one != " "]
+    if not alone and any(token.placed for token in tokens(_QUOTED.sub(" ", text))):
+        return phrases
+    return [f"+{one}" for one in phrases]
 
 
 def _variants(token: Token, language: str, *, characters: bool) -> list[tuple[int, int]]:
