@@ -233,6 +233,8 @@ CASES: dict[str, tuple[str, str, Make]] = {
         lambda _, name: {"query": {**ALL, "where": {"field": "object_id", "op": "eq", "value": name}}},
     ),
     "traverse": ("query", "object", lambda _, name: {"query": ALL, "traverse": {"from": [name]}}),
+    "assemble": ("assemble", "object", lambda _, name: {"query": ALL, "traverse": {"from": [name]}}),
+    "assemble in a snapshot": ("assemble", "snapshot", named("snapshot_id", query=ALL)),
     "history": ("inspect_history", "object", named("object_id")),
     "history of a relationship": ("inspect_history", "relationship", named("relationship_id")),
     "history in a snapshot": ("inspect_history", "snapshot", past(snapshot_id=True)),

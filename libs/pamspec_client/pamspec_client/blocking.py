@@ -180,6 +180,7 @@ class Client:
     seal_snapshot = _blocking(AsyncClient.seal_snapshot)
     list_snapshots = _blocking(AsyncClient.list_snapshots)
     get_snapshot = _blocking(AsyncClient.get_snapshot)
+    assemble = _blocking(AsyncClient.assemble)
     compare_snapshots = _blocking(AsyncClient.compare_snapshots)
     get_checkpoint = _blocking(AsyncClient.get_checkpoint)
     prove_ledger = _blocking(AsyncClient.prove_ledger)

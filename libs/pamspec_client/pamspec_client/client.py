@@ -18,6 +18,7 @@ from pamspec_client.models import (
     BatchOutcome,
     Checked,
     Comparison,
+    Context,
     CursorMoved,
     DelegationPage,
     DeliveryPage,
@@ -342,6 +343,10 @@ class AsyncClient:
         """One snapshot's descriptor; SnapshotNotFound when there is none."""
         page = await self.list_snapshots(snapshot_id=snapshot_id)
         return page.snapshots[0].snapshot
+
+    async def assemble(self, **request: Unpack[r.AssembleRequest]) -> Context:
+        """A context for a model: what a query finds, valid, without repetitions, with conflicts, within a budget."""
+        return await self._typed(Context, "assemble", request)
 
     async def compare_snapshots(self, **request: Unpack[r.CompareSnapshotsRequest]) -> Comparison:
         """One page of what two snapshots of a scope show differently (PAMSPEC P231)."""

@@ -117,6 +117,27 @@ class Expression(TypedDict, total=False):
     range: dict[str, Any]
 
 
+Traverse = TypedDict(
+    "Traverse",
+    {
+        "from": Required[list[str]],
+        "relationship_types": list[str],
+        "direction": Literal["outgoing", "incoming", "both"],
+        "depth": int,
+        "paths": bool,
+    },
+    total=False,
+)
+"""Only what can be reached from these objects; `paths` tells by which way."""
+
+
+class Budget(TypedDict, total=False):
+    """How much a context may hold: 50 to 200,000 tokens (2,000), of 1 to 200 memories (50)."""
+
+    max_tokens: int
+    max_items: int
+
+
 class OrderBy(TypedDict):
     """One field of an ordering."""
 

@@ -370,6 +370,40 @@ async def test_a_snapshot_is_sealed_read_listed_and_compared(agent_client: Async
     assert (seen.added, seen.removed, seen.next_cursor) == ([], [], None)
 
 
+async def test_a_context_for_a_model(agent_client: AsyncClient, scope: str) -> None:
+    client = agent_client
+    kept = [
+        await client.create(
+            scope_id=scope, object_type="claim", canonical_content=text, provenance={"activity": "told"}
+        )
+        for text in ("Bed 4 drains too slowly.", "Bed 4 drains well.")
+    ]
+    ids = [str(one.object_id) for one in kept]
+    await client.relate(
+        scope_id=scope,
+        source_object_id=ids[1],
+        target_object_id=ids[0],
+        relationship_type="contradicts",
+        directionality="directed",
+        provenance={"activity": "told"},
+    )
+    found = await client.assemble(
+        scope_id=scope, query={"kind": "structured", "trust": "working"}, budget={"max_tokens": 500}
+    )
+    assert [block.object_id for block in found.evidence] == ids[::-1]
+    assert [end.label for end in found.conflicts[0].between] in (["E1", "E2"], ["E2", "E1"])
+    assert found.budget.used_tokens <= found.budget.max_tokens == 500
+    walk = await client.query(
+        scope_id=scope,
+        query={"kind": "structured", "trust": "working"},
+        traverse={"from": [ids[1]], "paths": True},
+    )
+    assert walk.items[0].path == {
+        "from": ids[1],
+        "steps": [{"object_id": ids[0], "relationship_id": found.conflicts[0].relationship_id}],
+    }
+
+
 async def test_scopes_are_found_again(agent_client: AsyncClient, scope: str) -> None:
     assert (await agent_client.get_scope(scope_id=scope)).scope_kind == "workspace"
     seen: list[str] = []

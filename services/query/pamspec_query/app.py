@@ -26,6 +26,7 @@ from pamspec_common.service import Background, Part, Service
 from pamspec_query import documents
 from pamspec_query.documents import Common, decode
 from pamspec_query.export_door import ExportDoor
+from pamspec_query.handlers.assemble import assemble
 from pamspec_query.handlers.context import Context
 from pamspec_query.handlers.delegated import DELEGATED, grant_named, under_grant
 from pamspec_query.handlers.erasures import list_erasures
@@ -165,6 +166,8 @@ def build(settings: Settings, write: Peer | None = None) -> Service:
         "query": parts.operation("query", documents.Query, query),
         "inspect_history": parts.operation("inspect_history", documents.InspectHistory, inspect_history),
         "list_snapshots": parts.operation("list_snapshots", documents.ListSnapshots, list_snapshots),
+        # A context is a query in another form: by the same right, under the same grants, and told of as one.
+        "assemble": parts.operation("query", documents.Assemble, assemble),
         "compare_snapshots": parts.operation("compare_snapshots", documents.CompareSnapshots, compare_snapshots),
         "get_scope": parts.operation("get_scope", documents.GetScope, get_scope),
         "list_policy_versions": parts.operation(

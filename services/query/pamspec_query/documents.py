@@ -182,6 +182,27 @@ class Query(Scoped, kw_only=True):
     count: Literal["bounded", "exact"] | None = None
 
 
+class Budget(msgspec.Struct, forbid_unknown_fields=True):
+    """How much a context may hold."""
+
+    max_tokens: Annotated[int, msgspec.Meta(ge=50, le=200_000)] = 2000
+    max_items: Annotated[int, msgspec.Meta(ge=1, le=200)] = 50
+
+
+class Assemble(Scoped, kw_only=True):
+    """assemble: a query without its page, and what its context is to hold."""
+
+    query: Expression
+    ordering: Ordering | None = None
+    snapshot_id: Id | None = None
+    embedding_space_id: Id | None = None
+    rerank: bool = False
+    exact: bool = False
+    traverse: Traverse | None = None
+    budget: Budget | None = None
+    instruction_types: Annotated[list[Word], msgspec.Meta(max_length=100)] = msgspec.field(default_factory=list)
+
+
 class VersionRange(msgspec.Struct, forbid_unknown_fields=True):
     """A range of an object's own version sequences, both ends included."""
 

@@ -94,6 +94,19 @@ REQUESTS: dict[str, tuple[str, Document]] = {
     "list_snapshots": ("list_snapshots", {"snapshot_id": "snap:a", "pagination": {"limit": 10}}),
     "list_erasures": ("list_erasures", {"erasure_id": "erasure:a", "state": "open", "pagination": {"limit": 10}}),
     "snapshots of a scope": ("list_snapshots", {}),
+    "assemble": (
+        "assemble",
+        {
+            "query": {"kind": "structured", "trust": "working"},
+            "ordering": {"by": [{"field": "sequence", "direction": "asc"}]},
+            "snapshot_id": "snap:a",
+            "traverse": {"from": ["obj:x"]},
+            "rerank": False,
+            "exact": False,
+            "budget": {"max_tokens": 100, "max_items": 5},
+            "instruction_types": ["procedure"],
+        },
+    ),
     "compare_snapshots": (
         "compare_snapshots",
         {"base_snapshot_id": "snap:a", "other_snapshot_id": "snap:b", "pagination": {"limit": 10}},

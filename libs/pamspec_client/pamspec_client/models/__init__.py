@@ -1,5 +1,6 @@
 """Answers as typed documents, one module per noun."""
 
+from pamspec_client.models.assembly import Block, BlockSource, BudgetUsed, Conflict, ConflictEnd, Context
 from pamspec_client.models.delegations import (
     ChainLink,
     Checked,
@@ -59,10 +60,16 @@ from pamspec_client.models.transfer import Imported, RemappedFrom
 __all__ = [
     "NOTHING",
     "BatchOutcome",
+    "Block",
+    "BlockSource",
+    "BudgetUsed",
     "ChainLink",
     "Checked",
     "Closed",
     "Comparison",
+    "Conflict",
+    "ConflictEnd",
+    "Context",
     "CursorMoved",
     "DelegationEntry",
     "DelegationPage",

@@ -14,6 +14,7 @@ from pamspec_client.requests.delegations import (
 )
 from pamspec_client.requests.ledger import LedgerRequest, ProofRequest
 from pamspec_client.requests.reads import (
+    AssembleRequest,
     GetOperationRequest,
     HistoryFields,
     HistoryPages,
@@ -80,6 +81,7 @@ from pamspec_client.requests.writes import (
 
 __all__ = [
     "AckRequest",
+    "AssembleRequest",
     "BatchItem",
     "BatchRequest",
     "CheckDelegationRequest",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Required
 
-from pamspec_client.documents import AsOf, Expression, Ordering, VersionRange
+from pamspec_client.documents import AsOf, Budget, Expression, Ordering, Traverse, VersionRange
 from pamspec_client.requests.common import Common, Reading
 
 
@@ -29,6 +29,7 @@ class QueryFields(Reading, total=False):
     embedding_space_id: str
     explain_ranking: bool
     rerank: bool
+    traverse: Traverse
     fields: list[str]
     exact: bool
 
@@ -44,6 +45,21 @@ class QueryPages(QueryFields, total=False):
     """All pages of a query, `page_size` items each."""
 
     page_size: int
+
+
+class AssembleRequest(Reading, total=False):
+    """A context for a model from what a query finds."""
+
+    scope_id: Required[str]
+    query: Required[Expression]
+    ordering: Ordering
+    snapshot_id: str
+    embedding_space_id: str
+    traverse: Traverse
+    rerank: bool
+    exact: bool
+    budget: Budget
+    instruction_types: list[str]
 
 
 class HistoryFields(Reading, total=False):

@@ -23,14 +23,14 @@ from pamspec_common.errors import AccessDenied, ObjectNotFound, ScopeNotFound, S
 from pamspec_common.peers import Peer
 from pamspec_common.principal import TokenSigner, service_principal
 from pamspec_common.strict_json import canonical, dumps
-from pamspec_query.documents import Common, InspectHistory, Query, Read
+from pamspec_query.documents import Assemble, Common, InspectHistory, Query, Read
 from pamspec_query.handlers.context import Context
 from pamspec_query.handlers.history import is_ranged
 from pamspec_query.queries.heads import scope_head
 
 DELEGATED = frozenset({"read", "query", "inspect_history"})
 """The reads that can be delegated (PAMSPEC P176)."""
-Delegable = Read | Query | InspectHistory
+Delegable = Read | Query | Assemble | InspectHistory
 R = TypeVar("R", bound=Common)
 
 
@@ -56,7 +56,7 @@ async def under_grant(
     ObjectNotFound for a grant that is no affair of the actor's, ScopeNotFound where it could not even see the scope;
     AccessDenied by the first rule that is not kept.
     """
-    assert isinstance(request, Read | Query | InspectHistory)
+    assert isinstance(request, Delegable)
     chain = await _chain(context, request, delegation_id)
     if write is None:
         raise ServiceUnavailable("Uses of grants cannot be committed here; try again.")
@@ -97,7 +97,7 @@ async def _check_scope(context: Context, request: Delegable) -> None:
 
 def _use(context: Context, request: Delegable) -> Use:
     """What is asked; types are left to what is seen, since nobody has looked at the object yet."""
-    named = None if isinstance(request, Query) else request.object_id or request.relationship_id
+    named = None if isinstance(request, Query | Assemble) else request.object_id or request.relationship_id
     return Use(
         context.operation,
         context.actor_id,
@@ -117,7 +117,7 @@ async def _exercise(
         "operation": context.operation,
         "actor": {"actor_id": context.actor_id, "actor_kind": context.actor["actor_kind"]},
     }
-    named = None if isinstance(request, Query) else request.object_id or request.relationship_id
+    named = None if isinstance(request, Query | Assemble) else request.object_id or request.relationship_id
     if named is not None and not (isinstance(request, Read | InspectHistory) and request.relationship_id):
         document["object_id"] = named
     if request.operation_id is not None:

@@ -1,0 +1,108 @@
+"""assemble: contexts of what a query finds, on real rows."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import orjson
+
+from services.query.tests.asking import SCOPE, eq
+from services.query.tests.door import Conn, Door
+from services.query.tests.seeds import Scope
+from services.query.tests.test_snapshots import seal
+from services.query.tests.test_traverse import join
+
+WORKING = {"kind": "structured", "trust": "working"}
+
+
+async def context(door: Door, query: dict[str, Any] | None = None, **more: Any) -> dict[str, Any]:
+    found: dict[str, Any] = await door.ok("assemble", scope_id=SCOPE, query={**WORKING, **(query or {})}, **more)
+    return found
+
+
+def shown(found: dict[str, Any]) -> list[str]:
+    return [block["object_id"].partition(":")[2] for block in found["instructions"] + found["evidence"]]
+
+
+async def test_a_context_is_what_the_query_finds(seeding: Conn, door: Door) -> None:
+    scope = Scope(SCOPE)
+    scope.put("obj:a", "Bed 4 drains too slowly.")
+    scope.put("obj:b", {"bed": 4, "drains": "well", "price": 1.50})
+    scope.put("obj:gone", "secret", availability_state="deleted")
+    scope.put("obj:no", "wrong", validation_state="rejected")
+    await scope.flush(seeding)
+    found = await context(door)
+    assert shown(found) == ["b", "a"]
+    assert found["evidence"][0]["text"] == '{"bed":4,"drains":"well","price":1.5}'
+    assert found["evidence"][1]["text"] == "Bed 4 drains too slowly."
+    assert found["text"].count("\n> ") == 2
+    everything = await context(door, {"trust": "all"})
+    assert "gone" not in shown(everything), "a tombstone is no content"
+    nothing = await door.ok("assemble", scope_id=SCOPE, query={"kind": "structured", "where": eq("object_id", "obj:-")})
+    assert (nothing["text"], nothing["evidence"]) == ("", [])
+
+
+async def test_relationships_settle_what_is_shown(seeding: Conn, door: Door) -> None:
+    scope = Scope(SCOPE)
+    for name in ("old", "new", "yes", "no", "away"):
+        scope.put(f"obj:{name}", name, object_type="claim" if name != "away" else "note")
+    join(scope, "new", "old", "supersedes")
+    join(scope, "yes", "no", "contradicts")
+    join(scope, "away", "yes", "contradicts", validation_state="unverified")
+    join(scope, "no", "yes", "supports")
+    await scope.flush(seeding)
+    found = await context(door, {"filters": {"object_type": ["claim"]}})
+    assert sorted(shown(found)) == ["new", "no", "yes"]
+    assert found["omitted"]["superseded"] == 1
+    ends = {one["relationship_id"]: [end.get("label") for end in one["between"]] for one in found["conflicts"]}
+    assert set(ends) == {"rel:yes-no", "rel:away-yes"}
+    assert None in ends["rel:away-yes"]
+    only_old = await context(door, {"where": eq("object_id", "obj:old")})
+    assert only_old["evidence"][0]["superseded_by"] == ["obj:new"]
+
+
+async def test_relationships_that_are_over_settle_nothing(seeding: Conn, door: Door) -> None:
+    scope = Scope(SCOPE)
+    for name in ("a", "b", "c", "d"):
+        scope.put(f"obj:{name}", name)
+    join(scope, "a", "b", "supersedes", lifecycle_state="archived")
+    join(scope, "c", "d", "contradicts", validation_state="rejected")
+    await scope.flush(seeding)
+    found = await context(door)
+    assert sorted(shown(found)) == ["a", "b", "c", "d"]
+    assert found["conflicts"] == []
+
+
+async def test_a_snapshot_settles_by_its_own_relationships(seeding: Conn, door: Door) -> None:
+    scope = Scope(SCOPE)
+    scope.put("obj:old", "old")
+    scope.put("obj:new", "new")
+    snapshot = await seal(seeding, scope)
+    join(scope, "new", "old", "supersedes")
+    await scope.flush(seeding)
+    assert sorted(shown(await context(door, snapshot_id=snapshot))) == ["new", "old"]
+    assert shown(await context(door)) == ["new"]
+
+
+async def test_equal_contexts_have_equal_bytes_and_a_position(seeding: Conn, door: Door) -> None:
+    scope = Scope(SCOPE)
+    for index in range(30):
+        scope.put(f"obj:{index}", f"memory {index % 7}")
+    await scope.flush(seeding)
+    document = orjson.dumps({"scope_id": SCOPE, "query": WORKING, "budget": {"max_items": 5}})
+    first, again = await door.raw("assemble", document), await door.raw("assemble", document)
+    assert first.body == again.body
+    assert first.headers["Pamspec-As-Of-Sequence"] == str(scope.last_seq)
+    found = orjson.loads(first.body)
+    assert len(found["evidence"]) == 5
+
+
+async def test_relationships_are_no_content(door: Door, seeding: Conn) -> None:
+    scope = Scope(SCOPE)
+    scope.put("obj:a", "a")
+    await scope.flush(seeding)
+    error = await door.refused(
+        "assemble", scope_id=SCOPE, query={"kind": "structured", "filters": {"relationship_type": ["supports"]}}
+    )
+    assert error["code"] == "invalid_request"
+    assert error["details"]["field"] == "query.filters.relationship_type"
