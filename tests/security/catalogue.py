@@ -23,7 +23,7 @@ GROUP BY 1, 2, 3, 4 ORDER BY 3
 CHECKS_SQL = "SELECT pg_get_constraintdef(oid) FROM pg_constraint WHERE conrelid = $1 AND contype = 'c'"
 ROLES_SQL = "SELECT rolname::text FROM pg_roles WHERE rolname LIKE 'pamspec\\_%' ORDER BY 1"
 _SAMPLES = {
-    "bigint": 1, "integer": 1, "smallint": 1, "bytea": b"x", "boolean": False, '"char"': b"o", "jsonb": "{}",
+    "bigint": 1, "integer": 1, "smallint": 1, "xid8": 1, "bytea": b"x", "boolean": False, '"char"': b"o", "jsonb": "{}",
     "text[]": [], "bigint[]": [], "bytea[]": [], "integer[]": [],
 }  # fmt: skip
 

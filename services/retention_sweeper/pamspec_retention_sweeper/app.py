@@ -7,6 +7,7 @@ from pamspec_common.peers import Peer, RemotePeer, closing, peer_session
 from pamspec_common.principal import TokenSigner
 from pamspec_common.service import Background, Part, Service
 from pamspec_retention_sweeper.handlers.erasures import ErasureJob
+from pamspec_retention_sweeper.handlers.pages import Pages
 from pamspec_retention_sweeper.settings import Settings
 from pamspec_retention_sweeper.store import Store
 
@@ -20,11 +21,13 @@ class _App:
         self._background = Background()
         self._store = Store(settings)
         self._erasures = ErasureJob(self._store, settings)
+        self._pages = Pages(self._store, settings)
         self.service = Service(NAME, {}, self._readiness, self._start, self._stop)
 
     async def _start(self) -> None:
         await self._store.open()
         self._background.spawn("erasures", lambda: self._erasures.run(self._background))
+        self._background.spawn("pages", lambda: self._pages.run(self._background))
 
     async def _stop(self) -> None:
         await self._background.stop(self._settings.drain_s)
@@ -36,7 +39,7 @@ class _App:
             stored = Part("store", True)
         except PamspecError as error:
             stored = Part("store", False, {"error": error.message})
-        return [stored, self._erasures.part(), *self._background.parts()]
+        return [stored, self._erasures.part(), self._pages.readiness(), *self._background.parts()]
 
 
 def build(settings: Settings, write: Peer) -> Service:

@@ -28,3 +28,11 @@ class Settings(CommonSettings):
     """The longest pause between two verifications of an erasure that is not settled."""
     retention_retry_s: float = Field(default=60.0, gt=0)
     """How long an object that was refused is left alone before it is looked at again."""
+    page_deadline_s: float = Field(default=24 * 3600.0, gt=0)
+    """How long after an erasure its bytes may stay in files of the store; readiness shows what is overdue."""
+    page_rewrite_after_s: float = Field(default=12 * 3600.0, ge=0)
+    """How long a relation waits for further erasures before it is written anew for all of them at once."""
+    page_rewrite_bytes: int = Field(default=4 * 1024**3, ge=1)
+    """The largest relation, with its indexes, that is written anew by itself: nobody reads or writes it meanwhile."""
+    page_poll_s: float = Field(default=60.0, gt=0)
+    """How often to look for relations that are due."""
