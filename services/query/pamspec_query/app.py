@@ -31,6 +31,7 @@ from pamspec_query.handlers.context import Context
 from pamspec_query.handlers.delegated import DELEGATED, grant_named, under_grant
 from pamspec_query.handlers.erasures import list_erasures
 from pamspec_query.handlers.export import Exporting, export
+from pamspec_query.handlers.forgetting import Forgetting
 from pamspec_query.handlers.history import inspect_history
 from pamspec_query.handlers.holds import list_holds
 from pamspec_query.handlers.policies import list_policy_versions
@@ -175,6 +176,7 @@ def build(settings: Settings, write: Peer | None = None) -> Service:
         ),
         "list_holds": parts.operation("list_holds", documents.ListHolds, list_holds),
         "list_erasures": parts.operation("list_erasures", documents.ListErasures, list_erasures),
+        "forget": parts.operation("forget", documents.Forget, Forgetting(write, signer).forget),
         "get_schema": parts.operation("get_schema", documents.GetSchema, get_schema),
         "list_schemas": parts.operation("list_schemas", documents.ListSchemas, list_schemas),
         "list_scopes": parts.operation("list_scopes", documents.ListScopes, list_scopes),

@@ -240,6 +240,29 @@ class ListErasures(Common, kw_only=True):
     pagination: Pagination | None = None
 
 
+class ForgetFilter(msgspec.Struct, forbid_unknown_fields=True):
+    """What a query would find, whatever its states."""
+
+    filters: Filters | None = None
+    where: Any = msgspec.UNSET
+
+
+class Subject(msgspec.Struct, forbid_unknown_fields=True):
+    """Whom, or what, a forget is about: exactly one of these."""
+
+    actor_id: Id | None = None
+    source_ref: Annotated[str, msgspec.Meta(min_length=1, max_length=4096)] | None = None
+    filter: ForgetFilter | None = None
+
+
+class Forget(Scoped, kw_only=True):
+    """forget."""
+
+    policy_basis: Annotated[str, msgspec.Meta(min_length=1, pattern="^[^\\x00]*\\Z")]
+    subject: Subject
+    preview_token: Annotated[str, msgspec.Meta(max_length=128)] | None = None
+
+
 class CompareSnapshots(Common, kw_only=True):
     """compare_snapshots (P231)."""
 

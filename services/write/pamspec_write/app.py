@@ -21,6 +21,7 @@ from pamspec_write.handlers.access import access_of
 from pamspec_write.handlers.administration import Administration
 from pamspec_write.handlers.deleting import DeletionJob
 from pamspec_write.handlers.denials import DenialRecords
+from pamspec_write.handlers.forgetting import ForgetJob, Forgets
 from pamspec_write.handlers.grants import Grants
 from pamspec_write.handlers.holds import HoldJob
 from pamspec_write.handlers.importing import Asked, Chunks, Imports
@@ -76,7 +77,18 @@ class _App:
         quotas = TenantQuotas(pool, settings, access)
         spaces = EmbeddingSpaces(pool, settings, access)
         self._operations = Writes(
-            verifier, access, scopes, lanes, lookup, outbox, administration, self._denials, records, quotas, spaces
+            verifier,
+            access,
+            scopes,
+            lanes,
+            lookup,
+            outbox,
+            administration,
+            self._denials,
+            records,
+            quotas,
+            Forgets(pool, settings, access),
+            spaces,
         ).operations()
         self._imports = Imports(pool, settings, access, outbox, self._wake)
         self.background.spawn("outbox", lambda: outbox.watch(self.background))
@@ -86,6 +98,8 @@ class _App:
         self.background.spawn("holds", lambda: holds.run(self.background))
         uses = UseJob(pool, settings, lanes, grants)
         self.background.spawn("uses", lambda: uses.run(self.background))
+        forgets = ForgetJob(pool, settings, lanes)
+        self.background.spawn("forgets", lambda: forgets.run(self.background))
         deletions = DeletionJob(pool, settings)
         self.background.spawn("deletions", lambda: deletions.run(self.background))
 

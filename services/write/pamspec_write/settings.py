@@ -38,6 +38,10 @@ class Settings(CommonSettings):
     """Versions that the erasure of a scope erases in one transaction."""
     deletion_pause_ms: float = Field(default=20.0, ge=0)
     """How long the erasure of a scope lets others work between two transactions."""
+    forget_poll_ms: int = Field(default=500, ge=10)
+    """How often to look for forgets that are still to be worked off."""
+    forget_group: int = Field(default=200, ge=1, le=1000)
+    """Objects that a forget erases at once."""
     commit_attempts: int = Field(default=8, ge=1)
     """How often a group commit is tried while the store restarts."""
     imports_at_once: int = Field(default=2, ge=1)

@@ -88,6 +88,8 @@ def receipt(one: Receipt, scope_id: str, backup_days: int) -> dict[str, Any]:
     if one.subject_id is not None:
         found["relationship_id" if one.subject_kind == "r" else "object_id"] = one.subject_id
         found["erased"] = [{"from_sequence": first, "to_sequence": last} for first, last in one.erased]
+    if one.progress is not None:
+        found["progress"] = one.progress
     if one.part_of is not None:
         found["part_of"] = one.part_of
     if one.closed_at is not None:

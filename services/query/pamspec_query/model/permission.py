@@ -27,6 +27,7 @@ _ACTIONS: dict[str, tuple[str, ...]] = {
     "list_schemas": IN_SIGHT,
     "list_policy_versions": ("administer", "audit"),
     "list_holds": ("hold", "audit"),
+    "forget": ("delete", "redact"),
     "list_erasures": ("delete", "redact", "audit"),
     "verify_ledger": ("verify",),
     "get_checkpoint": ("verify",),

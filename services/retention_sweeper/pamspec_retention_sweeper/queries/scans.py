@@ -110,8 +110,6 @@ async def standbys(conn: Connection, mark: str | None) -> Standbys:
 
 async def pages_owed(conn: Connection, scope_key: int, positions: Sequence[int]) -> set[int]:
     """Of erasures at these positions those that removed something from a file that was not written anew since."""
-    if not await conn.fetchval("SELECT to_regprocedure('core.page_bytes(bigint, bigint)') IS NOT NULL"):
-        return set()
     return {row["position"] for row in await conn.fetch(PAGES_SQL, scope_key, positions)}
 
 

@@ -25,6 +25,7 @@ from pamspec_write.handlers.admission.acting import actor_of
 from pamspec_write.handlers.admission.batches import admit_batch
 from pamspec_write.handlers.admission.commands import admit, parse
 from pamspec_write.handlers.denials import DenialRecords
+from pamspec_write.handlers.forgetting import Forgets
 from pamspec_write.handlers.lanes import Lanes
 from pamspec_write.handlers.lookup import Lookup
 from pamspec_write.handlers.outbox import OutboxBound
@@ -37,7 +38,17 @@ from pamspec_write.handlers.spaces import EmbeddingSpaces
 COMMANDS = tuple(REQUESTS)
 CONFLICT = b'"version_conflict"'
 DENIALS = (b'"access_denied"', b'"policy_denied"')
-OPERATIONS = (*COMMANDS, *KINDS, *QUOTAS, *SPACES, "batch", "create_scope", "get_operation", "record_denial")
+OPERATIONS = (
+    *COMMANDS,
+    *KINDS,
+    *QUOTAS,
+    *SPACES,
+    "batch",
+    "create_scope",
+    "get_operation",
+    "record_denial",
+    "begin_forget",
+)
 
 _LARGE_BYTES = 64 * 1024
 _LARGE_AT_ONCE = 2
@@ -99,13 +110,14 @@ class Writes:
         denials: Denials,
         records: DenialRecords,
         quotas: TenantQuotas,
+        forgets: Forgets,
         spaces: EmbeddingSpaces,
     ) -> None:
         self._verifier, self._scopes, self._lanes = verifier, scopes, lanes
         self._access, self._administration, self._quotas = access, administration, quotas
         self._spaces = spaces
         self._lookup, self._outbox = lookup, outbox
-        self._denials, self._records = denials, records
+        self._denials, self._records, self._forgets = denials, records, forgets
         self._large = asyncio.Semaphore(_LARGE_AT_ONCE)
 
     def operations(self) -> Operations:
@@ -120,6 +132,7 @@ class Writes:
             "create_scope": self._handler(self._create_scope),
             "get_operation": self._handler(self._get_operation),
             "record_denial": self._handler(self._record_denial),
+            "begin_forget": self._handler(self._begin_forget),
         }
 
     def _handler(self, admit_call: Admit) -> Callable[[Call], Awaitable[Answer]]:
@@ -175,6 +188,9 @@ class Writes:
 
     async def _record_denial(self, call: Call, document: dict[str, Any], principal: Principal) -> Awaitable[Answer]:
         return await self._records.record(document, call.body, principal)
+
+    async def _begin_forget(self, call: Call, document: dict[str, Any], principal: Principal) -> Awaitable[Answer]:
+        return await self._forgets.begin(document, call.body, principal)
 
     async def _tell_quotas(self, call: Call, document: dict[str, Any], principal: Principal) -> Awaitable[Answer]:
         return self._quotas.call(call.operation, document, call.body, principal)
