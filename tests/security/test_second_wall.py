@@ -33,6 +33,8 @@ NOT_WALLED = {
     "delegation.exercise": "the same: how often each grant was used",
     "index_.inbox": "the service's own book: how far each scope's entries were taken in",
     "index_.parked": "the same: entries that were not, by their ids",
+    "index_.job": "the same: work over an index, its progress and what it counted",
+    "index_.unready": "the same: indexes that are not to be used",
     "index_.cleared": "the same: deleted scopes of which nothing is indexed any more",
 }
 """Tables whose rows belong to a scope or a tenant and which no policy guards, each with the reason.

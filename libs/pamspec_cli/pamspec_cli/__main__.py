@@ -39,6 +39,7 @@ COMMANDS = (
     "subscriptions",
     "tail",
     "verify",
+    "reindex",
     "export",
     "import",
     "checkpoints",

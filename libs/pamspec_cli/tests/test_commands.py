@@ -439,3 +439,15 @@ async def test_a_scope_is_deleted(shell: Shell) -> None:
     assert await shell("query", "--scope", shell.scope, "--trust", "all") != ""
     assert shell.scope in await shell("scopes", "--delete", shell.scope, "--basis", "the project ended")
     assert "scope_not_found" in await shell("query", "--scope", shell.scope, "--trust", "all", code=1)
+
+
+async def test_an_index_is_listed_verified_dropped_and_rebuilt(shell: Shell) -> None:
+    await shell("create", "--scope", shell.scope, "--text", "The depot opens at six.")
+    async with asyncio.timeout(60):
+        while "index:lexical" not in await shell("reindex", "--scope", shell.scope, "--list", "--json"):
+            await asyncio.sleep(0.05)
+    assert "rebuild: 1 objects" in await shell("reindex", "--scope", shell.scope)
+    assert "1 objects, 0 problems" in await shell("reindex", "--scope", shell.scope, "--verify")
+    assert "drop" in await shell("reindex", "--scope", shell.scope, "--drop")
+    assert "dropped" in await shell("reindex", "--scope", shell.scope, "--list")
+    assert "under way" in await shell("reindex", "--scope", shell.scope, "--no-wait")

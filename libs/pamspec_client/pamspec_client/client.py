@@ -30,6 +30,8 @@ from pamspec_client.models import (
     HoldPage,
     HoldPlaced,
     Imported,
+    IndexJobStarted,
+    IndexList,
     Operation,
     Outcome,
     ParkedPage,
@@ -443,6 +445,22 @@ class AsyncClient:
     async def list_delegations(self, **request: Unpack[r.ListDelegationsRequest]) -> DelegationPage:
         """One page of the grants that the actor gave or has, or of those that it may audit."""
         return await self._typed(DelegationPage, "list_delegations", request)
+
+    async def list_indexes(self, **request: Unpack[r.ListIndexesRequest]) -> IndexList:
+        """The derived indexes of a scope, and how far behind its ledger each is."""
+        return await self._typed(IndexList, "list_indexes", request)
+
+    async def rebuild_index(self, **request: Unpack[r.IndexRequest]) -> IndexJobStarted:
+        """Write an index of a scope anew while queries go on (PAMSPEC P193)."""
+        return await self._typed(IndexJobStarted, "rebuild_index", request)
+
+    async def drop_index(self, **request: Unpack[r.IndexRequest]) -> IndexJobStarted:
+        """Remove an index of a scope until it is rebuilt; the memory itself stays (PAMSPEC P19)."""
+        return await self._typed(IndexJobStarted, "drop_index", request)
+
+    async def verify_index(self, **request: Unpack[r.IndexRequest]) -> IndexJobStarted:
+        """Compare an index of a scope with the canonical store; nothing is changed."""
+        return await self._typed(IndexJobStarted, "verify_index", request)
 
     async def export(self, **request: Unpack[r.ExportRequest]) -> AsyncIterator[bytes]:
         """A scope as lines of JSON, in pieces of any size (PAMSPEC P15); write them to a file as they come.

@@ -7,12 +7,15 @@ from pamspec_common.calls import Operations
 from pamspec_common.consuming.consumer import Consumer
 from pamspec_common.errors import PamspecError
 from pamspec_common.peers import Peer, RemotePeer, closing, peer_session
-from pamspec_common.principal import TokenVerifier
+from pamspec_common.principal import TokenSigner, TokenVerifier
 from pamspec_common.service import Background, Part, Service
-from pamspec_indexing.documents import ListIndexes
+from pamspec_indexing.documents import ListIndexes, OfIndex
 from pamspec_indexing.handlers.asked import handler
+from pamspec_indexing.handlers.building import Building
 from pamspec_indexing.handlers.clearing import Clearing
 from pamspec_indexing.handlers.entries import Indexing
+from pamspec_indexing.handlers.jobs import Jobs
+from pamspec_indexing.handlers.lag import Lag
 from pamspec_indexing.handlers.lexical import Lexical
 from pamspec_indexing.handlers.listing import Listing
 from pamspec_indexing.settings import Settings
@@ -25,18 +28,32 @@ class _App:
         self._background = Background()
         self._store = Store(settings)
         projections = [Lexical()]
+        self._index_ids = [one.index_id for one in projections]
+        self._lag = Lag(self._store, settings.index_lag_s)
         self._consumer = Consumer("indexing", "index_", settings, Indexing(projections))
         self._clearing = Clearing(self._store, projections, settings.index_cleaning_ms / 1000)
+        self._building = Building(
+            self._store, write, TokenSigner.of(settings), projections, settings.index_job_poll_ms / 1000
+        )
         operations = self._operations(TokenVerifier(settings.token_key_bytes()))
         self.service = Service("indexing", operations, self._readiness, self._start, self._stop)
 
     def _operations(self, verifier: TokenVerifier) -> Operations:
-        listing = Listing(self._store, Authorizer(self._store.rights))
-        return {"list_indexes": handler(verifier, ListIndexes, listing.list_indexes)}
+        authorizer = Authorizer(self._store.rights)
+        listing = Listing(self._store, authorizer)
+        jobs = Jobs(self._store, authorizer, self._index_ids)
+        return {
+            "list_indexes": handler(verifier, ListIndexes, listing.list_indexes),
+            "rebuild_index": handler(verifier, OfIndex, jobs.rebuild),
+            "drop_index": handler(verifier, OfIndex, jobs.drop),
+            "verify_index": handler(verifier, OfIndex, jobs.verify),
+        }
 
     async def _start(self) -> None:
         await self._store.open()
         await self._consumer.start(self._background)
+        self._background.spawn("building", lambda: self._building.run(self._background))
+        self._background.spawn("lag", lambda: self._lag.run(self._background))
         self._background.spawn("clearing", lambda: self._clearing.run(self._background))
 
     async def _stop(self) -> None:
@@ -50,7 +67,7 @@ class _App:
             stored = Part("store", True)
         except PamspecError as error:
             stored = Part("store", False, {"error": error.message})
-        return [stored, *self._consumer.parts(), *self._background.parts()]
+        return [stored, self._lag.part(), *self._consumer.parts(), *self._background.parts()]
 
 
 def build(settings: Settings, write: Peer) -> Service:

@@ -20,6 +20,12 @@ class ListIndexes(OfScope, kw_only=True):
     """list_indexes."""
 
 
+class OfIndex(OfScope, kw_only=True):
+    """rebuild_index, drop_index and verify_index."""
+
+    index_id: Id
+
+
 def decode(kind: type[Any], document: Any) -> Any:
     """A request of `kind`; InvalidRequest names the member that does not fit."""
     return documents.decode(kind, document)

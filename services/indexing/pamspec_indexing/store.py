@@ -12,6 +12,7 @@ from pamspec_common.postgres import Connection, Pool, close_pool, connection, cr
 from pamspec_indexing.queries import indexes
 from pamspec_indexing.settings import Settings
 
+SEE_SQL = "SELECT set_config('pamspec.scope_keys', $1, true)"
 RESOLVE_SQL = "SELECT scope_key FROM core.resolve_scope($1, $2)"
 
 
@@ -43,6 +44,10 @@ class Store:
         """A transaction that sees these scopes."""
         async with self.session() as conn, scoped(conn, scope_keys):
             yield conn
+
+    async def see(self, conn: Connection, scope_keys: Iterable[int]) -> None:
+        """Let the rest of a transaction see these scopes instead."""
+        await conn.execute(SEE_SQL, "{" + ",".join(str(int(key)) for key in scope_keys) + "}")
 
     async def reach(self) -> None:
         """ServiceUnavailable unless the store answers."""

@@ -11,7 +11,7 @@ from pamspec_cli.servers.databases import Database
 from pamspec_common.consuming.model import Entry, Poison
 from pamspec_common.postgres import scoped
 from pamspec_indexing.model import touched
-from pamspec_indexing.queries import clearing, indexes, lexical, objects
+from pamspec_indexing.queries import clearing, indexes, jobs, lexical, objects
 from services.indexing.tests.world import Garden, World
 from services.write.tests.delegating import agent
 from services.write.tests.writer import PROVENANCE
@@ -83,7 +83,7 @@ def test_an_entry_that_cannot_be_read_is_poison() -> None:
     assert touched([Entry(1, 1, "evt:1", "access_denied", b"not looked at")]) == []
 
 
-MODULES = (objects, indexes, lexical, clearing)
+MODULES = (objects, indexes, lexical, clearing, jobs)
 STATEMENTS = [(module, name) for module in MODULES for name in vars(module) if name.endswith("_SQL")]
 
 

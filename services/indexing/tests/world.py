@@ -51,6 +51,7 @@ class World:
             "drain_s": 3.0,
             "consumer_heads_ms": 50,
             "index_cleaning_ms": 50,
+            "index_job_poll_ms": 20,
         }
         made = build(Settings(**(given | changes)), LocalPeer(self.writer.service))
         await made.start()
@@ -97,6 +98,30 @@ class Garden:
         assert answer.status == 200, answer.body
         found: Document = orjson.loads(answer.body)
         return found
+
+    async def ok(self, operation: str, document: Document) -> Document:
+        """The body of an answer that must be a success."""
+        answer = await self.call(operation, document)
+        assert answer.status == 200, answer.body
+        body: Document = orjson.loads(answer.body)
+        return body
+
+    async def index(self, index_id: str = "index:lexical") -> Document:
+        """The index as it is now."""
+        async with asyncio.timeout(PATIENCE_S):
+            while True:
+                for index in (await self.indexes())["indexes"]:
+                    if index["index_id"] == index_id:
+                        return dict(index)
+                await asyncio.sleep(0.02)
+
+    async def taken_in(self) -> None:
+        """Wait until the consumer is at the head of the scope's ledger."""
+        sql = "SELECT last_seq FROM index_.inbox WHERE scope_key = $1"
+        head = len(await self.entries())
+        async with asyncio.timeout(PATIENCE_S):
+            while (await self.conn.fetchval(sql, self.key) or 0) < head:
+                await asyncio.sleep(0.02)
 
     async def settled(self, index_id: str = "index:lexical") -> Document:
         """The index, once it has taken in all that the ledger holds now."""

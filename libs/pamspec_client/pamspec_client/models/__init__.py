@@ -12,6 +12,15 @@ from pamspec_client.models.delegations import (
     Rule,
 )
 from pamspec_client.models.document import NOTHING, Document
+from pamspec_client.models.indexes import (
+    Index,
+    IndexJob,
+    IndexJobStarted,
+    IndexLag,
+    IndexList,
+    IndexProblems,
+    Watermark,
+)
 from pamspec_client.models.objects import BatchOutcome, Envelope, Event, Operation, Outcome, Promotion, Superseding
 from pamspec_client.models.reading import HistoryPage, ProjectionAnswer, QueryItem, QueryPage, ReadAnswer
 from pamspec_client.models.scopes import (
@@ -85,6 +94,12 @@ __all__ = [
     "HoldPage",
     "HoldPlaced",
     "Imported",
+    "Index",
+    "IndexJob",
+    "IndexJobStarted",
+    "IndexLag",
+    "IndexList",
+    "IndexProblems",
     "Moved",
     "Operation",
     "Outcome",
@@ -122,5 +137,6 @@ __all__ = [
     "Superseding",
     "Unsubscribed",
     "VersionAt",
+    "Watermark",
     "WebhookEndpoint",
 ]

@@ -12,6 +12,7 @@ from pamspec_client.requests.delegations import (
     ListDelegationsRequest,
     RevokeDelegationRequest,
 )
+from pamspec_client.requests.indexes import IndexRequest, ListIndexesRequest
 from pamspec_client.requests.ledger import LedgerRequest, ProofRequest
 from pamspec_client.requests.reads import (
     AssembleRequest,
@@ -106,10 +107,12 @@ __all__ = [
     "HistoryPages",
     "HistoryRequest",
     "ImportRequest",
+    "IndexRequest",
     "LedgerRequest",
     "ListDelegationsRequest",
     "ListDeliveriesRequest",
     "ListHoldsRequest",
+    "ListIndexesRequest",
     "ListParkedRequest",
     "ListSnapshotsRequest",
     "ListSubscriptionsRequest",

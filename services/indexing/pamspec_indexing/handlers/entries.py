@@ -8,7 +8,7 @@ from typing import Protocol
 from pamspec_common.consuming.model import Entry
 from pamspec_common.postgres import Connection
 from pamspec_indexing.model import touched
-from pamspec_indexing.queries import objects
+from pamspec_indexing.queries import jobs, objects
 from pamspec_indexing.queries.objects import Indexed
 
 
@@ -39,11 +39,15 @@ class Indexing:
         ahead = [head for head in heads if head.sequence > head.known]
         indexed = await objects.guard(conn, ahead) if ahead else []
         keys = {entry.scope_key for entry in entries}
+        unready = await jobs.fetch_unready(conn, keys)
         for projection in self._projections:
-            if indexed:
-                await projection.replace(conn, indexed)
-            if projection.index_id is not None:
-                await objects.move_watermark(conn, keys, projection.index_id)
+            name = projection.index_id
+            kept = [one for one in indexed if unready.get((one.head.scope_key, name or "")) != "dropped"]
+            if kept:
+                await projection.replace(conn, kept)
+            ready = [key for key in keys if (key, name) not in unready]
+            if name is not None and ready:
+                await objects.move_watermark(conn, ready, name)
 
     async def forget(self, conn: Connection, scope_key: int) -> None:
         """The scope's ledger was restored: its entries come again."""

@@ -10,6 +10,7 @@ import asyncio
 from collections.abc import Iterator, Sequence
 from hashlib import blake2b
 
+from pamspec_common import telemetry
 from pamspec_common.analysis import Analyzed, analyze, texts_of
 from pamspec_common.analysis.terms import VERSION
 from pamspec_common.postgres import Connection
@@ -32,12 +33,39 @@ class Lexical:
         removed = [one for one in indexed if one.head.removed and one.head.known]
         if removed:
             await lexical.remove(conn, removed)
+            telemetry.INDEXED.add(len(removed), {"index": self.index_id})
         for group in _groups([one for one in indexed if not one.head.removed]):
             await self._index(conn, group)
+
+    async def rewrite(self, conn: Connection, indexed: Sequence[Indexed]) -> None:
+        """The same as `replace`, whatever the rows say now."""
+        await lexical.remove(conn, indexed)
+        await self.replace(conn, [Indexed(one.head._replace(known=0), one.doc) for one in indexed])
 
     async def clear(self, conn: Connection, scope_key: int) -> bool:
         """Remove a bounded number of rows of a scope; whether some may be left."""
         return await lexical.clear(conn, scope_key, _CLEARED_AT_ONCE)
+
+    async def compare(self, conn: Connection, indexed: Sequence[Indexed]) -> int:
+        """How many of these have other rows than `replace` would give them."""
+        wrong = 0
+        for group in _groups(indexed):
+            contents = await fetch_contents(conn, [one.head for one in group])
+            held = await lexical.fetch_documents(conn, group)
+            places = [place for place, one in enumerate(group) if place in contents and not one.head.removed]
+            expected = dict(zip(places, await _analyzed([contents[place] for place in places]), strict=True))
+            for place, one in enumerate(group):
+                found, right = held.get((one.head.scope_key, one.doc)), expected.get(place)
+                wrong += found != (None if right is None else lexical.Held.of(right))
+        return wrong
+
+    async def drift(self, conn: Connection, scope_key: int) -> int:
+        """How many rows of a scope its documents do not account for."""
+        return await lexical.drift(conn, scope_key)
+
+    async def repair(self, conn: Connection, scope_key: int) -> None:
+        """Let documents account for all rows."""
+        await lexical.repair(conn, scope_key)
 
     async def _index(self, conn: Connection, group: Sequence[Indexed]) -> None:
         contents = await fetch_contents(conn, [one.head for one in group])
@@ -51,10 +79,15 @@ class Lexical:
             place for place, one in enumerate(group)
             if place in contents and known.get((one.head.scope_key, one.doc)) != digests[place]
         ]  # fmt: skip
+        analyzed: list[Analyzed] = []
         if fresh:
-            analyzed = await _analyzed([contents[place] for place in fresh])
+            analyzed += await _analyzed([contents[place] for place in fresh])
             rows = [(group[p], found, digests[p]) for p, found in zip(fresh, analyzed, strict=True)]
             await lexical.add(conn, rows)
+        telemetry.INDEXED.add(len(group), {"index": self.index_id})
+        cut = sum(one.truncated for one in analyzed)
+        if cut:
+            telemetry.INDEX_TRUNCATED.add(cut, {"index": self.index_id})
 
 
 def _changed(one: Indexed, digest: bytes | None, known: dict[tuple[int, int], bytes]) -> bool:

@@ -10,7 +10,10 @@ from pamspec_common.instants import wire
 from pamspec_common.strict_json import dumps
 from pamspec_indexing.documents import ListIndexes
 from pamspec_indexing.handlers.asked import Asked, scope_of
+from pamspec_indexing.handlers.jobs import shown
+from pamspec_indexing.queries import jobs
 from pamspec_indexing.queries.indexes import Progress, fetch_indexes
+from pamspec_indexing.queries.jobs import Job
 from pamspec_indexing.store import Store
 
 
@@ -26,13 +29,18 @@ class Listing:
         key = await scope_of(self.store, self.authorizer, asked, "query")
         async with self.store.of_scopes([key]) as conn:
             epoch, head, found = await fetch_indexes(conn, key)
-        body = {"head": {"ledger_epoch": epoch, "sequence": head}, "indexes": [_shown(one) for one in found]}
+            states = {name: state for (_, name), state in (await jobs.fetch_unready(conn, [key])).items()}
+            last = await jobs.fetch_of_scope(conn, key)
+        shown_ones = [_shown(one, states.get(one.index_id), last.get(one.index_id)) for one in found]
+        body = {"head": {"ledger_epoch": epoch, "sequence": head}, "indexes": shown_ones}
         return Answer(200, dumps(body), {HEADER_LEDGER_EPOCH: str(epoch)})
 
 
-def _shown(one: Progress) -> dict[str, object]:
-    return {
+def _shown(one: Progress, state: str | None, job: Job | None) -> dict[str, object]:
+    body: dict[str, object] = {
         "index_id": one.index_id,
+        "state": state or "ready",
         "watermark": {"ledger_epoch": one.ledger_epoch, "sequence": one.sequence, "at": wire(one.at)},
         "lag": {"events": one.events, "seconds": round(one.seconds, 3)},
     }
+    return body if job is None else body | {"job": shown(job)}

@@ -13,12 +13,26 @@ SELECT_INDEXES_SQL = """
 SELECT w.index_id, w.ledger_epoch, w.sequence, w.at, h.last_seq AS head, h.ledger_epoch AS epoch, n.recorded_at,
        clock_timestamp() AS now
 FROM core.scope_head h
-LEFT JOIN index_.watermark w ON w.scope_key = h.scope_key
+LEFT JOIN (
+  SELECT scope_key, index_id, ledger_epoch, sequence, at FROM index_.watermark
+  UNION ALL
+  SELECT u.scope_key, u.index_id, 0, 0, u.since FROM index_.unready u
+) w ON w.scope_key = h.scope_key
 LEFT JOIN LATERAL (
   SELECT l.recorded_at FROM core.ledger l
   WHERE l.scope_key = h.scope_key AND l.sequence > CASE WHEN w.ledger_epoch = h.ledger_epoch THEN w.sequence ELSE 0 END
   ORDER BY l.sequence LIMIT 1) n ON true
 WHERE h.scope_key = $1 ORDER BY w.index_id"""
+
+
+LAG_SQL = """
+SELECT coalesce(sum(b.missing), 0)::bigint AS events,
+       coalesce(extract(epoch FROM clock_timestamp() - min(l.recorded_at)), 0)::double precision AS seconds
+FROM (
+  SELECT h.scope_key, coalesce(i.last_seq, 0) AS taken, h.last_seq - coalesce(i.last_seq, 0) AS missing
+  FROM core.scope_head h LEFT JOIN index_.inbox i ON i.scope_key = h.scope_key
+  WHERE h.last_seq > coalesce(i.last_seq, 0) ORDER BY h.scope_key LIMIT 1000) b
+LEFT JOIN core.ledger l ON l.scope_key = b.scope_key AND l.sequence = b.taken + 1"""
 
 
 class Progress(NamedTuple):
@@ -31,12 +45,19 @@ class Progress(NamedTuple):
     events: int
     """Entries that have not taken effect."""
     seconds: float
-    """How old the first of them is; 0 where none is missing."""
+    """How old the first of them is; 0 where none is missing, and for how long it has not been ready where it is not."""
 
 
 async def reach(conn: Connection) -> None:
     """Raise unless the store answers."""
     await conn.fetchval(REACH_SQL)
+
+
+async def fetch_lag(conn: Connection) -> tuple[int, float]:
+    """Entries over all scopes that have not taken effect, and the age of the oldest of them in seconds."""
+    row = await conn.fetchrow(LAG_SQL)
+    assert row is not None, "an aggregate has a row"
+    return row["events"], max(0.0, row["seconds"])
 
 
 async def fetch_indexes(conn: Connection, scope_key: int) -> tuple[int, int, list[Progress]]:
@@ -47,9 +68,14 @@ async def fetch_indexes(conn: Connection, scope_key: int) -> tuple[int, int, lis
     for row in rows:
         if row["index_id"] is None:
             continue
+        unready = row["ledger_epoch"] == 0
         taken = row["sequence"] if row["ledger_epoch"] == epoch else 0
-        waits = 0.0 if row["recorded_at"] is None else (row["now"] - row["recorded_at"]).total_seconds()
+        since = row["at"] if unready else row["recorded_at"]
+        waits = 0.0 if since is None else (row["now"] - since).total_seconds()
         found.append(
-            Progress(row["index_id"], row["ledger_epoch"], row["sequence"], row["at"], head - taken, max(0.0, waits))
-        )
+            Progress(
+                row["index_id"], epoch if unready else row["ledger_epoch"], row["sequence"], row["at"], head - taken,
+                max(0.0, waits),
+            )
+        )  # fmt: skip
     return epoch, head, found

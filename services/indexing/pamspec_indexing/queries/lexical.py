@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 from pamspec_common.analysis import Analyzed
 from pamspec_common.postgres import Connection
@@ -16,6 +17,18 @@ REMOVE_SQL = "SELECT index_.remove_lexical($1, $2)"
 
 ADD_SQL = "SELECT index_.add_lexical($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)"
 
+SELECT_DOCUMENTS_SQL = """
+SELECT d.scope_key, d.doc, d.language, d.length, d.terms, d.word_order, d.truncated
+FROM unnest($1::bigint[], $2::bigint[]) AS r(scope_key, doc)
+JOIN index_.lexical_document d ON d.scope_key = r.scope_key AND d.doc = r.doc"""
+
+DRIFT_SQL = """
+SELECT index_.lexical_drift($1) + (
+  SELECT count(*) FROM index_.lexical_document d WHERE d.scope_key = $1 AND NOT EXISTS (
+    SELECT FROM index_.indexed_object x WHERE x.scope_key = $1 AND x.doc = d.doc AND NOT x.removed))"""
+
+REPAIR_SQL = "SELECT index_.lexical_repair($1)"
+
 _CLEAR = """
 DELETE FROM index_.{table} WHERE scope_key = $1 AND ctid = ANY (ARRAY(
   SELECT ctid FROM index_.{table} WHERE scope_key = $1 LIMIT $2))"""
@@ -23,6 +36,42 @@ DELETE FROM index_.{table} WHERE scope_key = $1 AND ctid = ANY (ARRAY(
 TABLES = ("lexical_posting", "lexical_document", "lexical_term", "lexical_statistics")
 CLEARING = tuple(_CLEAR.format(table=table) for table in TABLES)
 MAX_TIMES = 32_767
+
+
+class Held(NamedTuple):
+    """What the row of an object says."""
+
+    language: int
+    length: int
+    terms: frozenset[int]
+    word_order: str
+    truncated: bool
+
+    @classmethod
+    def of(cls, analyzed: Analyzed) -> Held:
+        """What it has to say."""
+        return cls(analyzed.language, analyzed.length, frozenset(analyzed.terms), analyzed.order, analyzed.truncated)
+
+
+async def fetch_documents(conn: Connection, indexed: Sequence[Indexed]) -> dict[tuple[int, int], Held]:
+    """The rows of these, by scope and doc."""
+    rows = await conn.fetch(SELECT_DOCUMENTS_SQL, [one.head.scope_key for one in indexed], [one.doc for one in indexed])
+    return {
+        (row["scope_key"], row["doc"]): Held(
+            row["language"], row["length"], frozenset(row["terms"]), row["word_order"], row["truncated"]
+        )
+        for row in rows
+    }
+
+
+async def drift(conn: Connection, scope_key: int) -> int:
+    """Rows of a scope that nothing accounts for."""
+    return int(await conn.fetchval(DRIFT_SQL, scope_key))
+
+
+async def repair(conn: Connection, scope_key: int) -> None:
+    """Let documents account for all rows of a scope; the statistics follow."""
+    await conn.execute(REPAIR_SQL, scope_key)
 
 
 async def fetch_digests(conn: Connection, indexed: Sequence[Indexed]) -> dict[tuple[int, int], bytes]:

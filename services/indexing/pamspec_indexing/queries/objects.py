@@ -49,6 +49,14 @@ ON CONFLICT (scope_key, object_id) DO UPDATE
   WHERE x.sequence < excluded.sequence
 RETURNING scope_key, object_id, doc"""
 
+GUARD_AGAIN_SQL = GUARD_SQL.replace("x.sequence < excluded", "x.sequence <= excluded")
+
+DOCS_SQL = """
+SELECT r.place, x.doc FROM unnest($1::bigint[], $2::text[]) WITH ORDINALITY AS r(scope_key, object_id, place)
+JOIN index_.indexed_object x ON x.scope_key = r.scope_key AND x.object_id = r.object_id ORDER BY r.place"""
+
+TAKEN_SQL = "SELECT last_seq FROM index_.inbox WHERE scope_key = $1"
+
 MOVE_WATERMARK_SQL = """
 INSERT INTO index_.watermark AS w (scope_key, index_id, ledger_epoch, sequence)
 SELECT i.scope_key, $2, i.ledger_epoch, i.last_seq FROM index_.inbox i WHERE i.scope_key = ANY ($1::bigint[])
@@ -87,8 +95,28 @@ async def fetch_contents(conn: Connection, heads: Sequence[Head]) -> dict[int, b
 
 async def guard(conn: Connection, heads: Sequence[Head]) -> list[Indexed]:
     """Note these versions as indexed; those that are beyond what was. The others change nothing."""
+    return await _guarded(conn, GUARD_SQL, heads)
+
+
+async def guard_again(conn: Connection, heads: Sequence[Head]) -> list[Indexed]:
+    """The same with those that are indexed already."""
+    return await _guarded(conn, GUARD_AGAIN_SQL, heads)
+
+
+async def with_docs(conn: Connection, heads: Sequence[Head]) -> list[Indexed]:
+    """Heads that are indexed, with the numbers that derived rows know them by."""
+    rows = await conn.fetch(DOCS_SQL, [head.scope_key for head in heads], [head.object_id for head in heads])
+    return [Indexed(heads[row["place"] - 1], row["doc"]) for row in rows]
+
+
+async def fetch_taken(conn: Connection, scope_key: int) -> int:
+    """How far the consumer is in a scope."""
+    return int(await conn.fetchval(TAKEN_SQL, scope_key) or 0)
+
+
+async def _guarded(conn: Connection, statement: str, heads: Sequence[Head]) -> list[Indexed]:
     rows = await conn.fetch(
-        GUARD_SQL,
+        statement,
         [head.scope_key for head in heads],
         [head.object_id for head in heads],
         [head.kind for head in heads],
