@@ -15,6 +15,7 @@ from pamspec_common.attestation import AttestationRule, unusable_key
 from pamspec_common.documents import MAX_KEY, STANDARD_TYPES, is_extension_type, misfit
 from pamspec_common.errors import InvalidRequest
 from pamspec_common.ids import Id, is_id
+from pamspec_common.retention import Retention, check_retention
 from pamspec_common.strict_json import canonical
 
 MAX_POLICY_BYTES = 64 * 1024
@@ -56,19 +57,6 @@ class ObjectTypes(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     allow: Names | msgspec.UnsetType = msgspec.UNSET
     deny: Names = ()
-
-
-class RetentionRule(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """How long something is retained."""
-
-    ttl_seconds: Annotated[int, msgspec.Meta(ge=1, le=10**10)] | msgspec.UnsetType = msgspec.UNSET
-
-
-class Retention(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Retention by object type; `default` for the types that are not named."""
-
-    default: RetentionRule = RetentionRule()
-    by_type: Annotated[dict[Name, RetentionRule], msgspec.Meta(max_length=MAX_RULES)] = {}
 
 
 class Neighbour(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -171,6 +159,7 @@ def parse_policy(document: Mapping[str, Any], where: str = "policy") -> ScopePol
         raise misfit(ScopePolicy, str(problem), InvalidRequest, where) from None
     _check_overrides(policy, where)
     _check_types(policy, where)
+    check_retention(policy.retention, f"{where}.retention")
     _check_runs(policy, where)
     _check_authorities(policy, where)
     return policy

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
+
 from pamspec_common.errors import PamspecError
 from pamspec_common.peers import Peer, RemotePeer, closing, peer_session
 from pamspec_common.principal import TokenSigner
 from pamspec_common.service import Background, Part, Service
 from pamspec_retention_sweeper.handlers.erasures import ErasureJob
 from pamspec_retention_sweeper.handlers.pages import Pages
+from pamspec_retention_sweeper.handlers.sweeping import Sweeping
 from pamspec_retention_sweeper.settings import Settings
 from pamspec_retention_sweeper.store import Store
 
@@ -15,19 +18,20 @@ NAME = "retention_sweeper"
 
 
 class _App:
-    def __init__(self, settings: Settings, write: Peer) -> None:
-        self._settings, self._write = settings, write
-        self._signer = TokenSigner.of(settings)
+    def __init__(self, settings: Settings, write: Peer, ahead: timedelta) -> None:
+        self._settings = settings
         self._background = Background()
         self._store = Store(settings)
         self._erasures = ErasureJob(self._store, settings)
         self._pages = Pages(self._store, settings)
+        self._sweeping = Sweeping(self._store, write, TokenSigner.of(settings), settings, ahead)
         self.service = Service(NAME, {}, self._readiness, self._start, self._stop)
 
     async def _start(self) -> None:
         await self._store.open()
         self._background.spawn("erasures", lambda: self._erasures.run(self._background))
         self._background.spawn("pages", lambda: self._pages.run(self._background))
+        self._background.spawn("sweeping", lambda: self._sweeping.run(self._background))
 
     async def _stop(self) -> None:
         await self._background.stop(self._settings.drain_s)
@@ -39,15 +43,16 @@ class _App:
             stored = Part("store", True)
         except PamspecError as error:
             stored = Part("store", False, {"error": error.message})
-        return [stored, self._erasures.part(), self._pages.readiness(), *self._background.parts()]
+        jobs = [self._sweeping.part(), self._erasures.part(), self._pages.readiness()]
+        return [stored, *jobs, *self._background.parts()]
 
 
-def build(settings: Settings, write: Peer) -> Service:
-    """The retention sweeper; nothing runs before its `start`."""
-    return _App(settings, write).service
+def build(settings: Settings, write: Peer, ahead: timedelta = timedelta()) -> Service:
+    """The retention sweeper; nothing runs before its `start`. `ahead` moves its clock, for tests."""
+    return _App(settings, write, ahead).service
 
 
 def build_remote(settings: Settings) -> Service:
     """The same in a process of its own, with the write service behind its URL; to be called in a running loop."""
     session = peer_session()
-    return closing(build(settings, RemotePeer(session, settings.write_url)), session)
+    return closing(build(settings, RemotePeer(session, settings.write_url, "write")), session)

@@ -189,6 +189,18 @@ async def test_a_scope_can_be_made_with_its_policy(writer: Writer) -> None:
         ({"object_types": {"deny": ["claim", "com.*.*"]}}, "policy.object_types.deny[1]"),
         ({"retention": {"default": {"ttl_seconds": 0}}}, "policy.retention.default.ttl_seconds"),
         ({"retention": {"by_type": {"nothing": {}}}}, "policy.retention.by_type"),
+        ({"retention": {"default": {"max_versions": 1}}}, "policy.retention.default.max_versions"),
+        ({"retention": {"default": {"decay": {"importance": 1.5}}}}, "policy.retention.default.decay.importance"),
+        ({"retention": {"default": {"decay": {"threshold": 0}}}}, "policy.retention.default.decay.threshold"),
+        ({"retention": {"default": {"decay": {"rate_at": "rate"}}}}, "policy.retention.default.decay.rate_at"),
+        (
+            {"retention": {"default": {"deletion": {"after_seconds": -1}}}},
+            "policy.retention.default.deletion.after_seconds",
+        ),
+        (
+            {"retention": {"by_type": {"claim": {"purge": {"after_seconds": 30 * 86_400 - 1}}}}},
+            "policy.retention.by_type.claim.purge.after_seconds",
+        ),
         ({"cross_scope": {"relate_to": [{"scope_id": "estate"}]}}, "policy.cross_scope.relate_to[0].scope_id"),
         (
             {"cross_scope": {"traverse_from": [{"scope_id": "workspace:a", "relationship_types": []}]}},
