@@ -93,17 +93,14 @@ CONSUMER_DROPPED = _meter.create_counter("pamspec_consumer_dropped", description
 CONSUMER_REFILLED = _meter.create_counter("pamspec_consumer_refilled", description="Entries read from the ledger")
 CONSUMER_PARKED = _meter.create_counter("pamspec_consumer_parked", description="Entries that an effect could not take")
 CONSUMER_LAG = _meter.create_gauge("pamspec_consumer_lag", description="Entries not yet taken in, by partition")
-<<<<<<< HEAD
 INDEX_LAG = _meter.create_gauge("pamspec_index_lag_seconds", unit="s", description="Age of the oldest unindexed entry")
 INDEX_LAG_EVENTS = _meter.create_gauge("pamspec_index_lag_events", description="Entries that are not indexed yet")
 INDEXED = _meter.create_counter("pamspec_index_objects", description="Objects indexed or removed, by index")
 INDEX_TRUNCATED = _meter.create_counter("pamspec_index_truncated", description="Objects of which a part is indexed")
 INDEX_JOB_OBJECTS = _meter.create_counter("pamspec_index_job_objects", description="Objects that jobs went through")
-=======
 RETENTION_DUE = _meter.create_gauge("pamspec_retention_due", description="Objects whose step is due and not done")
 RETENTION_LAG = _meter.create_gauge("pamspec_retention_lag_seconds", description="Age of the oldest step that is due")
 RETENTION_STEPS = _meter.create_counter("pamspec_retention_steps", description="Steps, by action and outcome")
->>>>>>> f7e1138 (Retention rules are carried out: expiry, decay, deletion after delays, old versions, and why)
 CHANNELS = _meter.create_up_down_counter("pamspec_subscription_channels", description="Open channels, by kind")
 DELIVERED = _meter.create_counter("pamspec_subscription_events", description="Events delivered, by channel kind")
 WEBHOOK_ATTEMPTS = _meter.create_counter("pamspec_webhook_attempts", description="Webhook deliveries, by outcome")
