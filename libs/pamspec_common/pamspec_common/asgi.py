@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, MutableMapping
+from functools import lru_cache
 from typing import Any
 
 from pamspec_common.calls import Answer
@@ -61,8 +62,13 @@ def _too_large(limit: int) -> InvalidRequest:
 def _headers(answer: Answer) -> list[tuple[bytes, bytes]]:
     headers = [] if answer.status in _BODILESS else [_JSON, (b"content-length", b"%d" % len(answer.body))]
     if answer.headers:
-        headers += [(name.lower().encode(), value.encode()) for name, value in answer.headers.items()]
+        headers += [(_wire_name(name), value.encode()) for name, value in answer.headers.items()]
     return headers
+
+
+@lru_cache(maxsize=256)
+def _wire_name(name: str) -> bytes:
+    return name.lower().encode()
 
 
 async def send_answer(send: Send, answer: Answer) -> None:

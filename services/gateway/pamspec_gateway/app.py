@@ -28,7 +28,7 @@ from pamspec_gateway.door import Capacity, Load, OperationDoor, Route
 from pamspec_gateway.identity_tokens import IdentityTokens
 from pamspec_gateway.limits.limiter import Limiter
 from pamspec_gateway.limits.sharing import Sharing
-from pamspec_gateway.limits.turns import Turns
+from pamspec_common.turns import Turns
 from pamspec_gateway.moments import Moments
 from pamspec_gateway.pages import framework
 from pamspec_gateway.queries import select_quotas, select_reachable
@@ -123,7 +123,7 @@ class _Gateway:
     def _limits(self, settings: Settings) -> tuple[Limiter, Sharing]:
         url = None if settings.valkey_url is None else settings.valkey_url.get_secret_value()
         sharing = Sharing(url, interval_s=settings.limit_share_ms / 1000, timeout_s=settings.limit_timeout_ms / 1000)
-        turns = Turns(settings.max_turns, max(1, settings.max_turns * 3 // 4))
+        turns = Turns(settings.max_turns, max(1, settings.max_turns * 3 // 4), max(1, settings.max_turns // 16))
         defaults = quotas_of(settings.quota_defaults)
         return Limiter(turns, sharing, self._quotas, defaults, absences=self._absences), sharing
 

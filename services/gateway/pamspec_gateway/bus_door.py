@@ -87,6 +87,7 @@ class BusDoor:
         try:
             answer = await self._answer(operation, message)
         except PamspecError as error:
+            await self._load.limiter.put_off(error)
             answer = refused(error)
         except Exception:
             _log.exception("the door failed", extra={"action": "door_failed", "operation": operation})

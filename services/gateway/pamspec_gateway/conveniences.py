@@ -60,6 +60,7 @@ def endpoint(convenience: Convenience, route: Route, guard: Guard, load: Load) -
                 else:
                     reply = await answering
         except PamspecError as error:
+            await load.limiter.put_off(error)
             reply = refused(error)
         load.answered[route.operation, reply.status] += 1
         return response(not_modified(request, reply))

@@ -149,6 +149,7 @@ class OperationDoor:
             else:
                 answer = await self._operate(route, scope, receive)
         except PamspecError as error:
+            await load.limiter.put_off(error)
             answer = refused(error)
         except ClientGone:
             return

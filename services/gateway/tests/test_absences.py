@@ -15,7 +15,7 @@ from pamspec_common.principal import Principal
 from pamspec_common.service import Service
 from pamspec_gateway.absences import Absences
 from pamspec_gateway.limits.limiter import Limiter
-from pamspec_gateway.limits.turns import Turns
+from pamspec_common.turns import Turns
 from pamspec_gateway.moments import Moments
 from services.gateway.tests.behind import Behind, Door, echo_service
 

@@ -19,7 +19,7 @@ from pamspec_gateway.app import build
 from pamspec_gateway.authentication import Guard, Identity
 from pamspec_gateway.credential_watch import CredentialWatch
 from pamspec_gateway.limits.limiter import Limiter
-from pamspec_gateway.limits.turns import Turns
+from pamspec_common.turns import Turns
 from services.gateway.tests.behind import (
     PEPPER,
     Behind,

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from pamspec_common.quotas import Quotas, quotas_of
 from pamspec_gateway.limits.budgets import Budget, seconds
-from pamspec_gateway.limits.turns import Line, Turns
+from pamspec_common.turns import Line, Turns
 
 
 def budget(per_s: int, burst: int) -> Budget:

@@ -22,6 +22,7 @@ import pytest_asyncio
 from pamspec_cli.servers.databases import Database
 from pamspec_cli.servers.valkey import EmbeddedValkey
 from pamspec_common.calls import Call
+from pamspec_common.errors import PamspecError, ServiceUnavailable
 from pamspec_common.keys import new_key
 from pamspec_common.peers import LocalPeer
 from pamspec_common.server import serving
@@ -284,8 +285,8 @@ async def test_a_body_may_be_as_large_as_the_tenant_may_send(gateways: Gateways)
 
 
 async def test_a_tenant_that_floods_lets_others_have_their_turn(database: Database, tmp_path: Path) -> None:
-    """The services are given four at once, three of them of one tenant; another one's request never waits behind it."""
-    async with running(database, tmp_path, max_turns=4) as gateways:
+    """Of what the services are given at once a tenant beside another has a sixteenth; nobody waits behind it."""
+    async with running(database, tmp_path, max_turns=48) as gateways:
         await gateways.passed(2)
         await gateways.passed(2, OTHER)
         gateways.behind.reset()
@@ -299,6 +300,37 @@ async def test_a_tenant_that_floods_lets_others_have_their_turn(database: Databa
         assert (await mine)[0] == 200
         assert {(await one)[0] for one in flood} == {200}
         assert len(gateways.behind.calls) == 61
+
+
+async def test_who_is_refused_for_a_limit_is_told_so_a_moment_later(
+    gateways: Gateways, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Callers who do not wait come back less often, and not in step; other refusals are told at once."""
+    pauses: list[float] = []
+    sleep = asyncio.sleep
+
+    async def noted(seconds: float) -> None:
+        pauses.append(seconds)
+        await sleep(0)
+
+    limiter = limiter_of(gateways.doors[0].service)
+    with monkeypatch.context() as patched:
+        patched.setattr("pamspec_gateway.limits.limiter.asyncio.sleep", noted)
+        await limiter.put_off(ServiceUnavailable(status=429))
+        await limiter.put_off(ServiceUnavailable(status=429))
+        await limiter.put_off(ServiceUnavailable())
+        assert len(set(pauses)) == 2
+        assert all(0.05 <= pause <= 0.15 for pause in pauses)
+    held: list[int] = []
+
+    async def put_off(error: PamspecError) -> None:
+        held.append(error.http_status)
+
+    monkeypatch.setattr(limiter, "put_off", put_off)
+    await gateways.bound(ONE, {"tenant": {"requests_per_s": 1, "burst": 1}})
+    await gateways.refusal(0)
+    assert held
+    assert set(held) == {429}
 
 
 async def test_metrics_name_limits_and_nobody(gateways: Gateways) -> None:

@@ -1,7 +1,8 @@
 """The store as the handlers see it: scopes by name, snapshots of one scope, grouped reads, and floors that are awaited.
 
 Invariant: everything read in a snapshot is of one moment (REPEATABLE READ, READ ONLY) and of one scope (row-level
-security shows no other). Queries never take the last connections: those stay for reads by id.
+security shows no other). Queries never take the last connections: those stay for reads by id; tenants take turns at the
+others, where one is left for whoever comes.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections import OrderedDict
 from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 
 import asyncpg
 
@@ -17,6 +18,7 @@ from pamspec_common.authorization.loading import load_rights
 from pamspec_common.authorization.rights import Stored
 from pamspec_common.errors import InvalidRequest, ScopeNotFound, ServiceUnavailable
 from pamspec_common.postgres import Connection, Pool, connection
+from pamspec_common.turns import Places
 from pamspec_query.anchors import Anchors
 from pamspec_query.connections import lent
 from pamspec_query.floors import Floors
@@ -34,7 +36,8 @@ class Store:
         self.settings = settings
         self._pool = pool
         self._scopes: OrderedDict[tuple[str, str], int] = OrderedDict()
-        self._lent = asyncio.Semaphore(max(1, settings.pool_size - settings.read_connections - 1))
+        places = max(1, settings.pool_size - settings.read_connections - 1)
+        self._places = Places(places, places - 1 if places > 2 else places, max(1, places // 2))
         self.groups = GroupReader(
             pool,
             connections=settings.read_connections,
@@ -51,9 +54,9 @@ class Store:
         await self.groups.close()
 
     @asynccontextmanager
-    async def plain(self) -> AsyncIterator[Connection]:
-        """A connection without any scope in sight, for look-ups by tenant."""
-        async with self._place(), lent(self._pool, self.settings.pool_wait_ms) as conn:
+    async def plain(self, tenant_id: str = "") -> AsyncIterator[Connection]:
+        """A connection without any scope in sight, for look-ups by tenant; whose turn it is, is that tenant's."""
+        async with self._place(tenant_id), lent(self._pool, self.settings.pool_wait_ms) as conn:
             yield conn
 
     async def rights(self, tenant_id: str, scope_key: int, actors: Sequence[str]) -> Stored:
@@ -67,7 +70,7 @@ class Store:
         held = self._scopes.get(name)
         if held is not None:
             return held
-        async with self.plain() as conn:
+        async with self.plain(tenant_id) as conn:
             found = await heads.resolve_scope(conn, tenant_id, scope_id)
         if found is None:
             raise ScopeNotFound
@@ -77,9 +80,11 @@ class Store:
         return found[0]
 
     @asynccontextmanager
-    async def snapshot(self, scope_key: int, narrowing: Sequence[str] = ()) -> AsyncIterator[Connection]:
-        """One moment of one scope; InvalidRequest naming `narrowing` when a statement runs too long."""
-        async with self._place(), connection(self._pool, self.settings.pool_wait_ms) as conn:
+    async def snapshot(
+        self, scope_key: int, narrowing: Sequence[str] = (), tenant_id: str = ""
+    ) -> AsyncIterator[Connection]:
+        """One moment of one scope, in the tenant's turn; InvalidRequest naming `narrowing` when a statement runs long."""
+        async with self._place(tenant_id), connection(self._pool, self.settings.pool_wait_ms) as conn:
             await conn.execute(
                 "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY;"
                 f" SET LOCAL pamspec.scope_keys = '{{{scope_key:d}}}';"
@@ -95,23 +100,20 @@ class Store:
                     await asyncio.shield(conn.execute("ROLLBACK"))
 
     @asynccontextmanager
-    async def stream(self, scope_key: int) -> AsyncIterator[Connection]:
+    async def stream(self, scope_key: int, tenant_id: str = "") -> AsyncIterator[Connection]:
         """A connection that sees one scope, always as it is at the moment of each statement, for long scans."""
-        async with self._place(), lent(self._pool, self.settings.pool_wait_ms) as conn:
+        async with self._place(tenant_id), lent(self._pool, self.settings.pool_wait_ms) as conn:
             await conn.execute(f"SET pamspec.scope_keys = '{{{scope_key:d}}}'")
             yield conn
 
     @asynccontextmanager
-    async def _place(self) -> AsyncIterator[None]:
-        try:
-            async with asyncio.timeout(self.settings.pool_wait_ms / 1000):
-                await self._lent.acquire()
-        except TimeoutError:
-            raise ServiceUnavailable("Too many queries are under way; try again shortly.") from None
-        try:
+    async def _place(self, tenant_id: str) -> AsyncIterator[None]:
+        async with AsyncExitStack() as stack:
+            try:
+                await stack.enter_async_context(self._places.place(tenant_id, self.settings.pool_wait_ms / 1000))
+            except TimeoutError:
+                raise ServiceUnavailable("Too many queries are under way; try again shortly.") from None
             yield
-        finally:
-            self._lent.release()
 
 
 def _too_long(narrowing: Sequence[str]) -> InvalidRequest:

@@ -16,9 +16,10 @@ from pamspec_cli.servers.databases import Database
 from pamspec_common.calls import Answer
 from pamspec_common.errors import ServiceUnavailable
 from pamspec_common.instants import wire
-from pamspec_common.postgres import create_pool
+from pamspec_common.postgres import close_pool, create_pool
 from pamspec_query.groups import GroupReader
 from pamspec_query.queries import heads
+from pamspec_query.store import Store
 from services.query.tests.door import Conn, Door, limited, settings
 from services.query.tests.seeds import Scope
 
@@ -221,3 +222,33 @@ async def test_without_a_store_every_operation_refuses(database: Database, door:
         assert {type(failure) for failure in failures} == {ServiceUnavailable}
     await reader.close()
     pool.terminate()
+
+
+async def test_queries_of_one_tenant_leave_connections_to_another(database: Database) -> None:
+    given = settings(database, pool_size=7, read_connections=2, pool_wait_ms=30_000)
+    pool = await create_pool(given, "test")
+    store = Store(pool, given)
+    order: list[str] = []
+    go_on = asyncio.Event()
+
+    async def one(tenant_id: str) -> None:
+        async with store.snapshot(1, tenant_id=tenant_id):
+            order.append(tenant_id)
+            await go_on.wait()
+
+    async def held(count: int) -> None:
+        while len(order) < count:
+            await asyncio.sleep(0.01)
+
+    try:
+        async with asyncio.timeout(60):
+            noisy = [asyncio.ensure_future(one("tenant:noisy")) for _ in range(20)]
+            await held(3)
+            quiet = asyncio.ensure_future(one("tenant:quiet"))
+            await held(4)
+            assert order == ["tenant:noisy"] * 3 + ["tenant:quiet"]
+            go_on.set()
+            await asyncio.gather(*noisy, quiet)
+    finally:
+        await store.close()
+        await close_pool(pool)

@@ -11,7 +11,7 @@ import time
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from pamspec_common.authorization.decisions import NOTHING, Decision, Subject, decide
 from pamspec_common.authorization.policies import Policies, combined, default_text, parse
@@ -45,8 +45,7 @@ Load = Callable[[str, int, Sequence[str]], Awaitable[Stored]]
 """(tenant, scope_key, actors): what is stored of their rights there."""
 
 
-@dataclass(frozen=True)
-class Asker:
+class Asker(NamedTuple):
     """Who asks for rights: the actor, and the principal with the roles that its credentials carry in the tenant."""
 
     tenant_id: str
@@ -63,7 +62,7 @@ class Asker:
 class Rights:
     """A subject's rights in a scope."""
 
-    __slots__ = ("_clock", "_decisions", "_policies", "asker", "by", "epochs", "subject")
+    __slots__ = ("_clock", "_decisions", "_policies", "asker", "by", "epochs", "joined", "subject")
 
     def __init__(
         self,
@@ -80,6 +79,8 @@ class Rights:
         self.asker, self.subject, self.epochs = asker, subject, epochs
         self._policies, self._clock = policies, clock
         self._decisions: dict[str, Decision] = {} if decisions is None else decisions
+        self.joined: dict[tuple[str, ...], tuple[tuple[Decision, ...], Any]] = {}
+        """What was made of several decisions, by their actions, kept for as long as these are the same (`sight.py`)."""
 
     def decision(self, action: str) -> Decision:
         """The decision of an action, for every memory."""

@@ -84,7 +84,12 @@ EVERYTHING = Sight()
 
 def sight(rights: Rights, *actions: str) -> Sight:
     """What all of these actions allow."""
-    return Sight(tuple(rights.decision(action) for action in actions))
+    decisions = tuple([rights.decision(action) for action in actions])
+    kept = rights.joined.get(actions)
+    if kept is None or kept[0] != decisions:
+        kept = rights.joined[actions] = decisions, Sight(decisions)
+    found: Sight = kept[1]
+    return found
 
 
 def require(rights: Rights, *actions: str) -> None:

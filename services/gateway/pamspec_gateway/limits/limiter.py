@@ -7,7 +7,9 @@ answer that something is not there is held back (`absences.py`) after its place 
 
 from __future__ import annotations
 
+import asyncio
 import logging
+import random
 import time
 from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
@@ -26,10 +28,14 @@ from pamspec_gateway.absences import Absences, tells_absence
 from pamspec_gateway.limits.budgets import MAX_WEIGHT, Spent
 from pamspec_gateway.limits.holders import Holder, TenantHolder
 from pamspec_gateway.limits.sharing import Sharing
-from pamspec_gateway.limits.turns import Turns
+from pamspec_common.turns import Turns
 
 _log = logging.getLogger(__name__)
 _FORGET_AFTER_S = 60.0
+_PUT_OFF_S = (0.05, 0.15)
+"""When a refusal for a rate is told: long before Retry-After, and long enough that who heeds it not comes less often."""
+_PUT_OFF_AT_ONCE = 4096
+_TOO_MANY = 429
 
 Documents = Callable[[Sequence[str]], Awaitable[dict[str, Quotas]]]
 """The quota documents of those of the tenants that have one."""
@@ -65,6 +71,7 @@ class Limiter:
         self._tenants: dict[str, TenantHolder] = {}
         self._holders: dict[tuple[str, str], Holder] = {}
         self._refused: Counter[str] = Counter()
+        self._put_off = 0
 
     async def holder(self, principal: Principal) -> Holder:
         """Who holds the budgets of a principal, by the quotas of its tenant, which are looked at once before."""
@@ -118,6 +125,20 @@ class Limiter:
             return await peer.call(call)
         finally:
             self._turns.give_back(line)
+
+    async def put_off(self, error: PamspecError) -> None:
+        """Wait a moment before a refusal for a limit (429) is told, each a different one; anything else waits for nothing.
+
+        Callers who go on at once would otherwise come back all together, as often as they can, and cost others their
+        time by being refused.
+        """
+        if error.http_status != _TOO_MANY or self._put_off >= _PUT_OFF_AT_ONCE:
+            return
+        self._put_off += 1
+        try:
+            await asyncio.sleep(random.uniform(*_PUT_OFF_S))
+        finally:
+            self._put_off -= 1
 
     def check_room(self, tenant: TenantHolder, waits: bool, held: int, capacity: int) -> None:
         """Raise (429) when the tenant holds its part of this process already."""

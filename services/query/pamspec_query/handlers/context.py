@@ -142,7 +142,7 @@ class Context:
             await self.store.floors.reach(
                 scope_key, floor, request.wait_ms, request.ledger_epoch, partial(self.rights, scope_key)
             )
-        async with self.store.snapshot(scope_key, narrowing) as conn:
+        async with self.store.snapshot(scope_key, narrowing, self.principal.tenant_id) as conn:
             head = await scope_head(conn, scope_key)
             if head is None:
                 raise ScopeNotFound
@@ -154,7 +154,7 @@ class Context:
 
     async def nowhere(self) -> None:
         """Ask what a scope is asked that cannot be seen, so that one that does not exist takes as long."""
-        async with self.store.snapshot(0) as conn:
+        async with self.store.snapshot(0, tenant_id=self.principal.tenant_id) as conn:
             await scope_head(conn, 0)
 
     def read_cursor(self, text: str) -> Cursor:

@@ -69,7 +69,7 @@ async def under_grant(
 
 async def _chain(context: Context, request: Delegable, delegation_id: str) -> Chain:
     """The grant with those above it, when its terms permit what is asked."""
-    async with context.store.plain() as conn:
+    async with context.store.plain(context.principal.tenant_id) as conn:
         chain = await load_chain(conn, context.principal.tenant_id, delegation_id)
     if chain is None or not is_party(chain, context.actor_id):
         await _check_scope(context, request)
@@ -89,7 +89,7 @@ async def _chain(context: Context, request: Delegable, delegation_id: str) -> Ch
 async def _check_scope(context: Context, request: Delegable) -> None:
     """ScopeNotFound where the actor by itself may do nothing in the scope."""
     scope_key = await context.scope_key(request.scope_id)
-    async with context.store.snapshot(scope_key) as conn:
+    async with context.store.snapshot(scope_key, tenant_id=context.principal.tenant_id) as conn:
         head = await scope_head(conn, scope_key)
         if head is None or not (await context.own_rights(scope_key, head, conn)).sees_scope:
             raise ScopeNotFound

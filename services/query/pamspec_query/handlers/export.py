@@ -118,7 +118,7 @@ class Exporting:
     @asynccontextmanager
     async def _reading(self) -> AsyncIterator[Connection]:
         """A moment for a page of something, on the rights that hold then."""
-        async with self._context.store.snapshot(self._scope_key) as conn:
+        async with self._context.store.snapshot(self._scope_key, tenant_id=self._context.principal.tenant_id) as conn:
             head = await scope_head(conn, self._scope_key)
             if head is None or head.ledger_epoch != self._scope.ledger_epoch:
                 raise ScopeNotFound("The ledger was restored meanwhile; start the export again.")

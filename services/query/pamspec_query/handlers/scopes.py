@@ -35,7 +35,7 @@ async def list_scopes(context: Context, request: ListScopes) -> Answer:
     """A page of the tenant's scopes by scope_id, or the one that is named; ScopeNotFound when that cannot be seen."""
     refuse_grant(request)
     if request.scope_id is not None:
-        async with context.store.plain() as conn:
+        async with context.store.plain(context.principal.tenant_id) as conn:
             one = await scopes.scope(conn, context.principal.tenant_id, request.scope_id, context.actors)
         if one is None or not await context.sees(one.scope_key, one.stored):
             raise ScopeNotFound
@@ -60,7 +60,7 @@ async def _seen(context: Context, after: str, limit: int) -> list[tuple[str, byt
     seen: list[tuple[str, bytes]] = []
     while len(seen) < limit:
         wanted = max(limit, _AT_LEAST) if after else limit
-        async with context.store.plain() as conn:
+        async with context.store.plain(context.principal.tenant_id) as conn:
             page = await scopes.scopes(conn, context.principal.tenant_id, after, wanted, context.actors)
         seen += [(one.scope_id, one.document) for one in page if await context.sees(one.scope_key, one.stored)]
         if len(page) < wanted:

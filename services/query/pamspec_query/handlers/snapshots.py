@@ -73,7 +73,7 @@ async def compare_snapshots(context: Context, request: CompareSnapshots) -> Answ
 
 async def _scope_of(context: Context, snapshot_id: str) -> str:
     """The scope of a snapshot of the principal's tenant; SnapshotNotFound without one."""
-    async with context.store.plain() as conn:
+    async with context.store.plain(context.principal.tenant_id) as conn:
         found = await snapshots.scope_of(conn, context.principal.tenant_id, snapshot_id)
     if found is None:
         await context.nowhere()

@@ -20,6 +20,6 @@ async def verify_ledger(context: Context, request: VerifyLedger) -> Answer:
     async with context.moment(request) as (_, scope_key, _, _):
         pass
     anchors = await context.store.anchors.read(context.principal.tenant_id, request.scope_id)
-    async with context.store.stream(scope_key) as conn:
+    async with context.store.stream(scope_key, context.principal.tenant_id) as conn:
         found = await walk.verify(conn, scope_key, anchors)
     return Answer(200, dumps(found.document()), headers(found.trust.last_seq, found.trust.ledger_epoch))
