@@ -26,6 +26,8 @@ TEST_PRINCIPAL_TOKEN = "testprincipaltoken00000000"
 # starts waits longer unless the test is about that wait and says so.
 os.environ.setdefault("PAMSPEC_POOL_WAIT_MS", "30000")
 os.environ.setdefault("PAMSPEC_STATEMENT_TIMEOUT_MS", "30000")
+# A model takes a core for as long as anything waits to be embedded: only tests that are about it have one.
+os.environ.setdefault("PAMSPEC_EMBEDDER", "none")
 
 
 def pytest_asyncio_loop_factories() -> dict[str, type[asyncio.AbstractEventLoop]]:

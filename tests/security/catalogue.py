@@ -25,6 +25,7 @@ ROLES_SQL = "SELECT rolname::text FROM pg_roles WHERE rolname LIKE 'pamspec\\_%'
 _SAMPLES = {
     "bigint": 1, "integer": 1, "smallint": 1, "xid8": 1, "bytea": b"x", "boolean": False, '"char"': b"o", "jsonb": "{}",
     "text[]": [], "bigint[]": [], "bytea[]": [], "integer[]": [],
+    "vector": "[1]",
 }  # fmt: skip
 
 

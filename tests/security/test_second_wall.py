@@ -35,6 +35,9 @@ NOT_WALLED = {
     "index_.parked": "the same: entries that were not, by their ids",
     "index_.job": "the same: work over an index, its progress and what it counted",
     "index_.unready": "the same: indexes that are not to be used",
+    "index_.scope_space": "the same: the embedding spaces of each scope",
+    "index_.embedding_queue": "the same: which versions wait to be embedded, by their numbers",
+    "index_.embedding_untold": "the same: which got vectors that no entry tells of yet",
     "index_.cleared": "the same: deleted scopes of which nothing is indexed any more",
 }
 """Tables whose rows belong to a scope or a tenant and which no policy guards, each with the reason.
@@ -55,6 +58,7 @@ SEES_ALL = {
     ("pamspec_indexing", "core.ledger"): "takes in the entries of all scopes; the events hold no content",
     ("pamspec_indexing", "core.scope"): "which scopes are its own",
     ("pamspec_indexing", "core.scope_head"): "epochs and heads",
+    ("pamspec_indexing", "core.embedding_space"): "descriptors, no memory: whose they are follows from the scope",
     ("pamspec_indexing", "core.scope_deletion"): "clears deleted scopes away; sees their keys alone",
     ("pamspec_subscription", "core.scope_deletion"): "closes what follows a deleted scope; sees their keys alone",
 }

@@ -66,7 +66,7 @@ def unknown_space(field: str = "embedding_space_id") -> EmbeddingSpaceMismatch:
 def check_vector(space: EmbeddingSpace, vector: Sequence[float], field: str = "vector") -> None:
     """Raise EmbeddingSpaceMismatch unless this can be a vector of the space (P27, P28): its dimensions and its length.
 
-    Numbers are finite already where strict JSON was read; single precision must hold them too.
+    Numbers are finite already where strict JSON was read; half precision must hold them too, as indexes do.
     """
     if len(vector) != space.dimensions:
         raise EmbeddingSpaceMismatch(
@@ -76,7 +76,8 @@ def check_vector(space: EmbeddingSpace, vector: Sequence[float], field: str = "v
     length = math.sqrt(math.fsum(number * number for number in vector)) if all(map(_fits, vector)) else math.inf
     if not math.isfinite(length):
         raise InvalidRequest(
-            "A number of the vector is not finite in single precision.", details={"field": field, "reason": "finite"}
+            "A number of the vector is beyond 65,504, which no index holds; scale the vector.",
+            details={"field": field, "reason": "finite"},
         )
     if space.normalization == "l2" and abs(length - 1) > UNIT_TOLERANCE:
         raise EmbeddingSpaceMismatch(
@@ -96,4 +97,4 @@ def index_id(embedding_space_id: str) -> str:
 
 
 def _fits(number: float) -> bool:
-    return -3.4028235e38 <= number <= 3.4028235e38
+    return -65_504 <= number <= 65_504

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Annotated, Any
+
+import msgspec
 
 from pamspec_common import documents
 from pamspec_common.documents import Actor, CommonFields
+from pamspec_common.embedding_spaces import MAX_DIMENSIONS
 from pamspec_common.ids import Id
+
+_Vector = Annotated[list[float], msgspec.Meta(min_length=1, max_length=MAX_DIMENSIONS)]
 
 
 class OfScope(CommonFields, kw_only=True):
@@ -24,6 +29,41 @@ class OfIndex(OfScope, kw_only=True):
     """rebuild_index, drop_index and verify_index."""
 
     index_id: Id
+
+
+class VectorsOf(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
+    """The vectors of one version of an object: one, or one for each of its chunks; none takes them away."""
+
+    object_id: Id
+    version_id: Id
+    vector: _Vector | None = None
+    vectors: Annotated[list[_Vector], msgspec.Meta(max_length=16)] | None = None
+
+
+class PutVectors(OfScope, kw_only=True):
+    """put_vectors."""
+
+    embedding_space_id: Id | None = None
+    vectors: Annotated[list[VectorsOf], msgspec.Meta(min_length=1, max_length=1000)]
+
+
+class EmbedText(OfScope, kw_only=True):
+    """embed_text."""
+
+    embedding_space_id: Id
+    text: Annotated[str, msgspec.Meta(max_length=100_000)]
+
+
+class Reembed(OfScope, kw_only=True):
+    """reembed."""
+
+    embedding_space_id: Id
+
+
+class DropVectors(OfScope, kw_only=True):
+    """drop_vectors."""
+
+    embedding_space_id: Id
 
 
 def decode(kind: type[Any], document: Any) -> Any:

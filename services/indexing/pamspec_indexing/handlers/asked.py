@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
-from pamspec_common.authorization.rights import Asker, Authorizer
+from pamspec_common.authorization.rights import Asker, Authorizer, Rights
 from pamspec_common.calls import Answer, Call, Handler, refusal
 from pamspec_common.documents import CommonFields, own_operation_id
 from pamspec_common.errors import AccessDenied, PamspecError, ScopeNotFound
@@ -49,6 +49,11 @@ def handler(verifier: TokenVerifier, kind: type[T], act: Callable[[Asked[T]], Aw
 
 async def scope_of(store: Store, authorizer: Authorizer, asked: Asked[S], action: str) -> int:
     """The key of the request's scope, in which its actor may do that; ScopeNotFound where it cannot be seen."""
+    return (await permitted(store, authorizer, asked, action))[0]
+
+
+async def permitted(store: Store, authorizer: Authorizer, asked: Asked[S], action: str) -> tuple[int, Rights]:
+    """The key of the request's scope, and the rights by which its actor may do that to some memory there."""
     principal, actor = asked.principal, asked.request.actor
     if actor is not None:
         acting_actor(principal, {"actor_id": actor.actor_id, "actor_kind": actor.actor_kind})
@@ -65,4 +70,4 @@ async def scope_of(store: Store, authorizer: Authorizer, asked: Asked[S], action
             f"You may not {action} here; ask an administrator of the scope for a role that may.",
             details={"action": action},
         )
-    return key
+    return key, rights

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Protocol
 
 from pamspec_common.consuming.model import Entry
@@ -21,6 +21,12 @@ class Projection(Protocol):
 
     async def replace(self, conn: Connection, indexed: Sequence[Indexed]) -> None:
         """Let what is derived of these be that of their heads, which may be removed; the same again changes nothing."""
+
+    async def advance(self, conn: Connection, scope_keys: Collection[int]) -> None:
+        """Entries of these scopes have taken effect in the transaction, whether they were about an object or not."""
+
+    def committed(self) -> None:
+        """What was taken in is there for everybody now."""
 
     async def clear(self, conn: Connection, scope_key: int) -> bool:
         """Remove a bounded part of what is derived in a scope; whether some may be left."""
@@ -48,6 +54,7 @@ class Indexing:
             ready = [key for key in keys if (key, name) not in unready]
             if name is not None and ready:
                 await objects.move_watermark(conn, ready, name)
+            await projection.advance(conn, keys)
 
     async def forget(self, conn: Connection, scope_key: int) -> None:
         """The scope's ledger was restored: its entries come again."""
@@ -57,4 +64,6 @@ class Indexing:
         await objects.forget(conn, scope_key)
 
     async def committed(self, entries: Sequence[Entry]) -> None:
-        """Nobody else waits for it."""
+        """Tell the projections."""
+        for projection in self._projections:
+            projection.committed()

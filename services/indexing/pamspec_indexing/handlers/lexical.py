@@ -7,7 +7,7 @@ removed; the statistics of the scope are those of the rows. What has not changed
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from hashlib import blake2b
 
 from pamspec_common import telemetry
@@ -41,6 +41,12 @@ class Lexical:
         """The same as `replace`, whatever the rows say now."""
         await lexical.remove(conn, indexed)
         await self.replace(conn, [Indexed(one.head._replace(known=0), one.doc) for one in indexed])
+
+    async def advance(self, conn: Connection, scope_keys: Collection[int]) -> None:
+        """Its watermark moves with the transaction."""
+
+    def committed(self) -> None:
+        """Nobody else waits for it."""
 
     async def clear(self, conn: Connection, scope_key: int) -> bool:
         """Remove a bounded number of rows of a scope; whether some may be left."""

@@ -1,0 +1,145 @@
+"""The embedding loop: takes what waits, has vectors made, and stores them if nothing has changed meanwhile.
+
+Invariants: no connection is held while vectors are made. A vector is stored in a transaction that holds the row of its
+object and finds the version in it that the text was of; otherwise nothing is stored, and what came later waits by
+itself. Whoever dies in between leaves a taken row that is free again after its lease: the same end, later.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+
+from pamspec_common.analysis import texts_of
+from pamspec_common.embedding_spaces import EmbeddingSpace
+from pamspec_common.errors import PamspecError
+from pamspec_common.service import Background
+from pamspec_indexing.embedding.chunks import Chunks, chunks
+from pamspec_indexing.embedding.embedder import Embedder, Vector
+from pamspec_indexing.handlers.vectors import digest_of
+from pamspec_indexing.queries import embedding, vectors
+from pamspec_indexing.queries.embedding import Waiting
+from pamspec_indexing.queries.vectors import Stored, literal
+from pamspec_indexing.store import Store
+
+_log = logging.getLogger(__name__)
+_LEASE_S = 120.0
+_WITHIN_S = 90.0
+_LONGEST_PAUSE_S = 60.0
+
+Register = Callable[[int, EmbeddingSpace], Awaitable[bool]]
+"""Describe a space to the tenant of a scope; whether it is described now."""
+
+
+class Embedding:
+    """The loop of one embedder."""
+
+    def __init__(self, store: Store, embedder: Embedder, register: Register, batch: int, poll_s: float) -> None:
+        self._store, self._embedder, self._register = store, embedder, register
+        self._batch, self._poll_s = batch, poll_s
+        self._space_id = embedder.space.embedding_space_id
+        self._after = 0
+        self.work = asyncio.Event()
+
+    async def run(self, background: Background) -> None:
+        """Embed what waits until the service stops."""
+        while not background.stopping.is_set():
+            self.work.clear()
+            if not await self.step():
+                await self._rest(background)
+
+    async def step(self) -> bool:
+        """Embed some of what waits; whether there was any."""
+        async with self._store.session() as conn:
+            taken = await embedding.claim(conn, self._space_id, self._after, self._batch, _LEASE_S)
+            if not taken and self._after:
+                self._after = 0
+                taken = await embedding.claim(conn, self._space_id, 0, self._batch, _LEASE_S)
+        if not taken:
+            return False
+        self._after = max(one.scope_key for one in taken) if len(taken) == self._batch else 0
+        try:
+            await self._embed(taken)
+        except PamspecError as error:
+            pause = min(_LONGEST_PAUSE_S, 0.5 * 2 ** min(10, min(one.attempts for one in taken)))
+            _log.info("not embedded: %s", error.message, extra={"action": "embedding_put_off", "objects": len(taken)})
+            async with self._store.session() as conn:
+                await embedding.put_off(conn, self._space_id, taken, max(pause, error.retry_after or 0))
+        return True
+
+    async def _embed(self, taken: Sequence[Waiting]) -> None:
+        async with self._store.of_scopes({one.scope_key for one in taken}) as conn:
+            contents = await embedding.contents(conn, taken)
+            spaces = {one.scope_key: await vectors.fetch_space(conn, one.scope_key, self._space_id) for one in taken}
+        taken = await self._described(taken, {key for key, space in spaces.items() if space is None})
+        pieces = {
+            (one.scope_key, one.doc): chunks(texts_of(content))
+            for one in taken
+            if (content := contents.get((one.scope_key, one.doc))) is not None
+        }
+        made = await self._vectors(pieces)
+        await self._keep(taken, contents, pieces, made)
+
+    async def _described(self, taken: Sequence[Waiting], unknown: Collection[int]) -> list[Waiting]:
+        """Those whose tenants know the space now; the others wait, and hold nobody up."""
+        refused = set()
+        for scope_key in unknown:
+            try:
+                await self._register(scope_key, self._embedder.space)
+            except PamspecError as error:
+                _log.info("a space is not described: %s", error.message, extra={"action": "space_undescribed"})
+                refused.add(scope_key)
+        late = [one for one in taken if one.scope_key in refused]
+        if late:
+            async with self._store.session() as conn:
+                await embedding.put_off(conn, self._space_id, late, _LONGEST_PAUSE_S)
+        return [one for one in taken if one.scope_key not in refused]
+
+    async def _vectors(self, pieces: Mapping[tuple[int, int], Chunks]) -> dict[tuple[int, int], list[Vector]]:
+        """The vectors of the chunks of each object, made in batches that queries can go between."""
+        flat = [(place, text) for place, found in pieces.items() for text in found.texts]
+        made: dict[tuple[int, int], list[Vector]] = {place: [] for place in pieces}
+        ends = time.monotonic() + _WITHIN_S
+        for start in range(0, len(flat), self._embedder.batch):
+            some = flat[start : start + self._embedder.batch]
+            within = max(0.0, ends - time.monotonic())
+            answered = await self._embedder.embed([text for _, text in some], "passage", within)
+            for (place, _), vector in zip(some, answered, strict=True):
+                made[place].append(vector)
+        return made
+
+    async def _keep(
+        self,
+        taken: Sequence[Waiting],
+        contents: Mapping[tuple[int, int], bytes],
+        pieces: Mapping[tuple[int, int], Chunks],
+        made: Mapping[tuple[int, int], list[Vector]],
+    ) -> None:
+        keys = {one.scope_key for one in taken}
+        async with self._store.of_scopes(keys) as conn:
+            locked = await vectors.lock_docs(conn, [(one.scope_key, one.doc) for one in taken])
+            still = [one for one in taken if locked.get((one.scope_key, one.doc)) == (one.sequence, False)]
+            for key in sorted(keys):
+                of = [place for one in still if (place := (one.scope_key, one.doc)) in made and one.scope_key == key]
+                space = await vectors.fetch_space(conn, key, self._space_id)
+                if not of or space is None:
+                    continue
+                rows = [
+                    Stored(*place, number, literal(vector), digest_of(contents[place]), pieces[place].truncated)
+                    for place in of
+                    for number, vector in enumerate(made[place])
+                ]
+                await vectors.put(conn, space, of, rows)
+                await embedding.untold(conn, self._space_id, [place for place in of if made[place]])
+            await embedding.done(conn, self._space_id, taken)
+            await vectors.move_watermarks(conn, keys)
+
+    async def _rest(self, background: Background) -> None:
+        """Until there may be work, or a stop."""
+        waiting = [asyncio.create_task(self.work.wait()), asyncio.create_task(background.stopping.wait())]
+        _, late = await asyncio.wait(waiting, timeout=self._poll_s, return_when=asyncio.FIRST_COMPLETED)
+        for task in late:
+            task.cancel()
+        await asyncio.gather(*late, return_exceptions=True)
