@@ -32,14 +32,14 @@ async def running(deployment: Deployment) -> AsyncIterator[str]:
         write = pamspec_write.app.build(WriteSettings())
     with in_environment(deployment.variables("relay")):
         relay = pamspec_relay.app.build(RelaySettings())
-    with in_environment(deployment.variables("query")):
-        query = pamspec_query.app.build(QuerySettings(), LocalPeer(write))
     with in_environment(deployment.variables("subscription")):
         subscription = pamspec_subscription.app.build(SubscriptionSettings(), LocalPeer(write))
     with in_environment(deployment.variables("delegation")):
         delegation = pamspec_delegation.app.build(DelegationSettings(), LocalPeer(write))
     with in_environment(deployment.variables("indexing")):
         indexing = pamspec_indexing.app.build(IndexingSettings(), LocalPeer(write))
+    with in_environment(deployment.variables("query")):
+        query = pamspec_query.app.build(QuerySettings(), LocalPeer(write), LocalPeer(indexing))
     with in_environment(deployment.variables("retention_sweeper")):
         sweeper = pamspec_retention_sweeper.app.build(SweeperSettings(), LocalPeer(write))
     with in_environment(deployment.variables("gateway")):

@@ -75,6 +75,8 @@ class Facilities:
     restart: Callable[[], Awaitable[None]] | None = None
     """Ends the implementation and starts it again on the same store; returns when it answers."""
     http: RawHttp | None = None
+    hold_indexes: Callable[[bool], Awaitable[None]] | None = None
+    """Keeps what is derived from taking new entries in, or, with False, lets it go on."""
 
 
 def refusal_of(document: Any) -> Refusal | None:

@@ -26,6 +26,7 @@ from pamspec_common.service import Background, Part, Service
 from pamspec_query import documents
 from pamspec_query.documents import Common, decode
 from pamspec_query.export_door import ExportDoor
+from pamspec_query.finding import NO_FINDING, Finding, HttpReranker, PeerEmbedder
 from pamspec_query.handlers.assemble import assemble
 from pamspec_query.handlers.context import Context
 from pamspec_query.handlers.delegated import DELEGATED, grant_named, under_grant
@@ -62,6 +63,7 @@ class _Query:
     """None where there is no write service to tell of refusals."""
     signer: TokenSigner
     write: Peer | None = None
+    finding: Finding = NO_FINDING
     background: Background = field(default_factory=Background)
     pool: Pool | None = None
     store: Store | None = field(default=None, repr=False)
@@ -79,6 +81,7 @@ class _Query:
         await self.background.stop(1.0)
         if self.denials is not None:
             await self.denials.close(self.settings.drain_s / 4)
+        await self.finding.close()
         if self.store is not None:
             await self.store.close()
         await close_pool(self.pool, self.settings.drain_s)
@@ -139,20 +142,22 @@ class _Query:
         if self.store is None or self.authorizer is None:
             raise ServiceUnavailable("The service is starting; try again.")
         around = (self.store, self.cursors, self.authorizer)
-        return Context(*around, principal, actor, name, document, answer_bytes), request
+        finding = self.finding
+        return Context(*around, principal, actor, name, document, answer_bytes, finding=finding), request
 
 
 def build_remote(settings: Settings) -> Service:
     """The same in a process of its own, with the write service behind its URL; to be called in a running loop."""
     session = peer_session()
-    return closing(build(settings, RemotePeer(session, settings.write_url, "write")), session)
+    write = RemotePeer(session, settings.write_url, "write")
+    return closing(build(settings, write, RemotePeer(session, settings.indexing_url, "indexing")), session)
 
 
-def build(settings: Settings, write: Peer | None = None) -> Service:
+def build(settings: Settings, write: Peer | None = None, indexing: Peer | None = None) -> Service:
     """The query service: read, query, inspect_history, get_scope, list_scopes, verify_ledger, proofs and export.
 
-    `write` is told of refusals and of uses of grants. ValueError without token keys: it could neither verify a
-    principal nor sign a cursor.
+    `write` is told of refusals and of uses of grants, `indexing` makes vectors of texts. ValueError without token keys:
+    it could neither verify a principal nor sign a cursor.
     """
     keys = settings.token_key_bytes()
     if not keys:
@@ -161,7 +166,11 @@ def build(settings: Settings, write: Peer | None = None) -> Service:
     if write is not None:
         denials = Denials("query", TokenSigner.of(settings), write.call, settings.denial_window_s)
     signer = TokenSigner.of(settings)
-    parts = _Query(settings, TokenVerifier(keys), Cursors(list(keys.values())), denials, signer, write)
+    finding = Finding(
+        None if indexing is None else PeerEmbedder(indexing, signer),
+        None if settings.rerank_url is None else HttpReranker.of(settings),
+    )
+    parts = _Query(settings, TokenVerifier(keys), Cursors(list(keys.values())), denials, signer, write, finding)
     operations = {
         "read": parts.operation("read", documents.Read, read),
         "query": parts.operation("query", documents.Query, query),

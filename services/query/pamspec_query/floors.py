@@ -1,4 +1,4 @@
-"""Version floors: readers that wait until a scope has reached a position (K1, K2, K4).
+"""Version floors: readers that wait until a scope, and the indexes that they look into, are that far (K1 to K4).
 
 Invariant: all waiting readers share one connection and one statement per look, and a floor that is not reached in time
 is never answered from an older state.
@@ -7,12 +7,13 @@ is never answered from an older state.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 
 from pamspec_common.errors import PamspecError, ScopeNotFound
 from pamspec_common.postgres import Pool, scoped
 from pamspec_query.connections import lent
-from pamspec_query.model.positions import Head, check_epoch, stale
+from pamspec_query.model.positions import Head, check_epoch, lagging, stale
+from pamspec_query.queries.candidates import watermarks
 from pamspec_query.queries.heads import scope_heads
 
 Permit = Callable[[Head], Awaitable[object]]
@@ -24,23 +25,34 @@ class Floors:
 
     def __init__(self, pool: Pool, *, poll_ms: int, wait_ms: int) -> None:
         self._pool, self._poll_s, self._wait_ms = pool, poll_ms / 1000, wait_ms
-        self._waiting: dict[asyncio.Future[Head], tuple[int, int]] = {}
+        self._waiting: dict[asyncio.Future[Head], tuple[int, int, tuple[str, ...]]] = {}
         self._watch: asyncio.Task[None] | None = None
         self._changed = asyncio.Event()
 
-    async def reach(self, scope_key: int, min_sequence: int, wait_ms: int, epoch: int | None, permit: Permit) -> Head:
-        """The scope's head, at or beyond the floor; nothing is told of it to whom `permit` refuses.
+    async def reach(
+        self,
+        scope_key: int,
+        min_sequence: int,
+        wait_ms: int,
+        epoch: int | None,
+        permit: Permit,
+        index_ids: tuple[str, ...] = (),
+    ) -> Head:
+        """The scope's head, at or beyond the floor as each of the indexes is; nothing is told of it to whom `permit`
+        refuses.
 
-        ServiceUnavailable (`stale_session`) when it is below after `wait_ms`; at least one look is taken.
+        ServiceUnavailable (`stale_session`, or `index_lag` where only an index is) when it is below after `wait_ms`; at
+        least one look is taken.
         """
         head = await self._look(scope_key)
         await permit(head)
         check_epoch(head, epoch)
-        if head.last_seq >= min_sequence:
+        known = await self._known([scope_key], index_ids)
+        if _reached(head, known.get(scope_key, {}), min_sequence, index_ids):
             return head
         if wait_ms > 0:
             future: asyncio.Future[Head] = asyncio.get_running_loop().create_future()
-            self._waiting[future] = (scope_key, min_sequence)
+            self._waiting[future] = (scope_key, min_sequence, index_ids)
             self._changed.set()
             if self._watch is None or self._watch.done():
                 self._watch = asyncio.create_task(self._run(), name="floors")
@@ -51,7 +63,13 @@ class Floors:
                 pass
             finally:
                 self._waiting.pop(future, None)
-        raise stale(head, min_sequence)
+            head = await self._look(scope_key)
+            known = await self._known([scope_key], index_ids)
+            if _reached(head, known.get(scope_key, {}), min_sequence, index_ids):
+                return head
+        if head.last_seq < min_sequence:
+            raise stale(head, min_sequence)
+        raise lagging(head, min_sequence, known[scope_key])
 
     async def close(self) -> None:
         """Stop looking; whoever still waits gets the head's distance as its answer."""
@@ -65,6 +83,13 @@ class Floors:
         if found is None:
             raise ScopeNotFound
         return found
+
+    async def _known(self, keys: Sequence[int], index_ids: Sequence[str]) -> dict[int, Mapping[str, int]]:
+        """Up to where the indexes of scopes are complete."""
+        if not index_ids:
+            return {}
+        async with lent(self._pool, self._wait_ms) as conn, scoped(conn, keys, read_only=True):
+            return {key: marks for key, (_, marks) in (await watermarks(conn, keys, index_ids)).items()}
 
     async def _run(self) -> None:
         while self._waiting:
@@ -83,10 +108,15 @@ class Floors:
                 continue
 
     async def _round(self) -> None:
-        keys = sorted({key for key, _ in self._waiting.values()})
+        keys = sorted({key for key, _, _ in self._waiting.values()})
         async with lent(self._pool, self._wait_ms) as conn, scoped(conn, keys, read_only=True):
             found = await scope_heads(conn, keys)
-        for future, (key, sequence) in list(self._waiting.items()):
+        known = await self._known(keys, sorted({name for _, _, names in self._waiting.values() for name in names}))
+        for future, (key, sequence, names) in list(self._waiting.items()):
             head = found.get(key)
-            if head is not None and head.last_seq >= sequence and not future.done():
+            if head is not None and _reached(head, known.get(key, {}), sequence, names) and not future.done():
                 future.set_result(head)
+
+
+def _reached(head: Head, known: Mapping[str, int], sequence: int, index_ids: Sequence[str]) -> bool:
+    return head.last_seq >= sequence and all(known.get(name, 0) >= sequence for name in index_ids)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pydantic import Field
+from pydantic import Field, SecretStr
 
 from pamspec_common.settings import CommonSettings
 
@@ -12,6 +12,19 @@ class Settings(CommonSettings):
 
     write_url: str = "http://127.0.0.1:8101"
     """The write service, when it runs in another process."""
+    indexing_url: str = "http://127.0.0.1:8105"
+    """The indexing service, when it runs in another process; it makes vectors of the texts that are looked for."""
+    rerank_url: str | None = None
+    """An endpoint that takes {model, query, documents} and answers {results: [{index, relevance_score}]}; none: queries
+    that ask for reranking keep their order, and say so. It is sent the beginning of up to rerank_depth versions."""
+    rerank_model: str = "default"
+    """What is sent as its model."""
+    rerank_key: SecretStr | None = None
+    """What is sent as its bearer token."""
+    rerank_timeout_ms: int = Field(default=500, ge=1)
+    """How long it may take; after it the order stays."""
+    rerank_depth: int = Field(default=50, ge=1, le=200)
+    """How many of the best candidates it is asked about."""
     query_timeout_ms: int = Field(default=5000, ge=1)
     """How long one statement of a query or history may run before invalid_request says what to narrow."""
     read_connections: int = Field(default=2, ge=1)

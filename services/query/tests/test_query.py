@@ -147,9 +147,7 @@ async def test_what_is_not_offered_says_so(seeding: Conn, door: Door) -> None:
     assert await code({"kind": "semantic", "text": "x"}) == "invalid_request"
     assert await code({"kind": "semantic", "text": "x"}, embedding_space_id="space:1") == "embedding_space_mismatch"
     assert await code({"kind": "hybrid", "text": "x"}) == "invalid_request"
-    lexical = {"kind": "hybrid", "text": "x", "modes": ["lexical"]}
-    for asked in ({"query": lexical},):
-        assert (await door.refused("query", scope_id=SCOPE, **asked))["details"]["reason"] == "not_offered"
+    assert await code({"kind": "hybrid", "text": "x", "modes": ["graph"]}) == "invalid_request"
     assert await code(plain, explain_ranking=True) == "invalid_request"
     assert await code(plain, delegation_id="dlg:1") == "object_not_found"
     for text in ("(((", "AND OR NOT", ":*", "C:\\x\\y.py", "", "x" * 200_000):

@@ -12,6 +12,7 @@ import pytest
 
 from pamspec_common import contracts
 from services.query.tests.door import Conn, Door
+from services.query.tests.indexed import LEXICAL, mark
 from services.query.tests.seeds import Scope
 
 Document = dict[str, Any]
@@ -76,6 +77,15 @@ REQUESTS: dict[str, tuple[str, Document]] = {
                 "temporal_basis": "observed_at",
                 "range": {"from": TIME, "to": "2027-01-01T00:00:00Z"},
             }
+        },
+    ),
+    "query by words": (
+        "query",
+        {
+            "query": {"kind": "hybrid", "text": "x", "modes": ["lexical"], "trust": "all"},
+            "ordering": {"profile": "relevance", "tie_break": ["object_id"]},
+            "rerank": False,
+            "explain_ranking": True,
         },
     ),
     "query a sequence": ("query", {"query": {"kind": "temporal", "temporal_basis": "sequence", "range": {"from": 1}}}),
@@ -175,6 +185,8 @@ BEYOND = (
     "is one of",
     "names two record positions",
     "names two things",
+    "looks for words",
+    "say what to look for",
     "leave one of them out",
     "<= 9223372036854775806",
 )
@@ -187,6 +199,7 @@ async def scope(seeding: Conn) -> Scope:
     found = Scope("workspace:a")
     found.put("obj:x", 1, object_type="claim")
     await found.flush(seeding)
+    await mark(seeding, found, LEXICAL, found.last_seq)
     return found
 
 

@@ -32,6 +32,10 @@ class World:
     outcomes: dict[str, Made] = field(default_factory=dict)
     """The first outcome of each event."""
     stranger: Binding | None = None
+    holds: bool = False
+    """Whether the indexes are held back."""
+    is_timely: bool = True
+    """Whether watermarks can be told beforehand: indexes were held back where the file says so."""
 
     @classmethod
     async def begin(cls, trial: Trial, fixture: Mapping[str, Any]) -> World:
@@ -47,6 +51,20 @@ class World:
             int(fixture["canonical_version_before"]),
             stranger=trial.facilities.stranger,
         )
+
+    async def hold_indexes(self) -> None:
+        """Keep what is derived where it is, where the run has means to."""
+        hold = self.trial.facilities.hold_indexes
+        self.holds = self.is_timely = hold is not None
+        if hold is not None:
+            await hold(True)
+
+    async def release_indexes(self) -> None:
+        """Let it go on; from now on every watermark follows."""
+        hold = self.trial.facilities.hold_indexes
+        if hold is not None and self.holds:
+            await hold(False)
+        self.holds, self.is_timely = False, True
 
     def place_of(self, source: str) -> Mapping[str, str]:
         """Where the source is bound to."""

@@ -17,6 +17,7 @@ from pamspec_common.policy import needs_role
 from pamspec_common.postgres import Connection
 from pamspec_common.principal import RIGHT_ADMIN, RIGHT_AUDIT, Principal
 from pamspec_query.documents import Common, Scoped
+from pamspec_query.finding import NO_FINDING, Finding
 from pamspec_query.model.cursors import Cursor, Cursors, binding
 from pamspec_query.model.permission import check_operation, seen
 from pamspec_query.model.positions import Head, check_epoch, cursor_error, stale
@@ -50,6 +51,8 @@ class Context:
     """The grant under which the call is made, with those above it."""
     narrowing: Narrowing | None = None
     """What the grant leaves of what its grantor may see."""
+    finding: Finding = NO_FINDING
+    """What ranked queries ask beside the store."""
 
     @property
     def page_bytes(self) -> int:

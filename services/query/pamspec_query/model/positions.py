@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from pamspec_common.authorization.rights import Epochs
@@ -57,6 +58,21 @@ def stale(head: Head, min_sequence: int) -> ServiceUnavailable:
         details={
             "reason": "stale_session",
             "min_sequence": min_sequence,
+            "head_sequence": head.last_seq,
+            "ledger_epoch": head.ledger_epoch,
+        },
+    )
+
+
+def lagging(head: Head, min_sequence: int, watermarks: Mapping[str, int]) -> ServiceUnavailable:
+    """The answer while an index is below a version floor: never what it found below (K2, K3)."""
+    return ServiceUnavailable(
+        "An index of this scope has not reached min_sequence; try again, or wait for it with wait_ms.",
+        details={
+            "reason": "index_lag",
+            "min_sequence": min_sequence,
+            "watermark": min(watermarks.values()),
+            "watermarks": dict(sorted(watermarks.items())),
             "head_sequence": head.last_seq,
             "ledger_epoch": head.ledger_epoch,
         },

@@ -152,6 +152,10 @@ def _check_sources(request: Query, modes: Sequence[Mode]) -> None:
             "These modes compare no vectors; leave query.vector out, or add the mode vector.",
             details={"field": "query.vector"},
         )
+    if request.traverse is not None and request.traverse.paths:
+        raise InvalidRequest(
+            "A ranked answer tells no paths; leave traverse.paths out.", details={"field": "traverse.paths"}
+        )
     if "graph" in modes and request.traverse is None:
         raise InvalidRequest(
             "The mode graph goes along relationships; send traverse with the objects to start from.",

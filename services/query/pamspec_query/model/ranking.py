@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any, NamedTuple
 
@@ -83,6 +83,7 @@ class Standing:
     sequence: int
     score: float
     explanation: Mapping[str, Any] | None = None
+    semantic_score: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,15 +207,16 @@ def _standing(
         signals["quality"] = (quality(one.quality, rules.parameters.quality_unknown), profile.quality)
     own = 1.0 - profile.recency - profile.quality
     score = round(own * (fused + context) + sum(value * weight for value, weight in signals.values()), DIGITS)
+    semantic = None if "vector" not in one.scores else round(one.scores["vector"], DIGITS)
     if not rules.explain:
-        return Standing(one.sequence, score)
+        return Standing(one.sequence, score, None, semantic)
     explanation: dict[str, Any] = {"lists": lists, "fused": round(fused, DIGITS), "context": round(context, DIGITS)}
     if signals:
         explanation["signals"] = {
             name: {"value": round(value, DIGITS), "contribution": round(value * weight, DIGITS)}
             for name, (value, weight) in sorted(signals.items())
         }
-    return Standing(one.sequence, score, explanation)
+    return Standing(one.sequence, score, explanation, semantic)
 
 
 def recency(committed_at: datetime | None, now: datetime | None, half_life_days: float) -> float:
@@ -242,11 +244,9 @@ def quality(signals: Mapping[str, Any] | None, unknown: float) -> float:
 def reranked(standings: Sequence[Standing], scores: Sequence[float]) -> list[Standing]:
     """The order with its first items ordered once more by a reranker's scores; the others stay behind them."""
     first = [
-        Standing(
-            one.sequence,
-            one.score,
-            None if one.explanation is None else {**one.explanation, "rerank": {"score": round(score, DIGITS)}},
-        )
+        one
+        if one.explanation is None
+        else replace(one, explanation={**one.explanation, "rerank": {"score": round(score, DIGITS)}})
         for one, score in zip(standings, scores, strict=False)
     ]
     order = sorted(range(len(first)), key=lambda index: (-round(scores[index], DIGITS), index))

@@ -15,7 +15,21 @@ from pamspec_common.strict_json import canonical
 from pamspec_query.model.fields import Field, Pointer
 from pamspec_query.model.where import Condition, Json, Node
 
-Cast = Literal["text", "text[]", "bigint", "bigint[]", "timestamptz", "timestamptz[]", "jsonb", "jsonb[]"]
+Cast = Literal[
+    "text",
+    "text[]",
+    "bigint",
+    "bigint[]",
+    "timestamptz",
+    "timestamptz[]",
+    "jsonb",
+    "jsonb[]",
+    "integer",
+    "boolean",
+    "integer[]",
+    "real[]",
+    "float8[]",
+]
 _CASTS: dict[Cast, LiteralString] = {
     "text": "::text",
     "text[]": "::text[]",
@@ -25,6 +39,11 @@ _CASTS: dict[Cast, LiteralString] = {
     "timestamptz[]": "::timestamptz[]",
     "jsonb": "::jsonb",
     "jsonb[]": "::jsonb[]",
+    "integer": "::integer",
+    "boolean": "::boolean",
+    "integer[]": "::integer[]",
+    "real[]": "::real[]",
+    "float8[]": "::float8[]",
 }
 _FIELD_CAST: dict[str, tuple[Cast, Cast]] = {
     "text": ("text", "text[]"),

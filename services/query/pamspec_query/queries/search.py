@@ -71,7 +71,7 @@ async def fetch_page(conn: Connection, scope_key: int, plan: Plan, at: At, max_b
         return await _read(conn, scope_key, plan, at, max_bytes, Page(), None)
     if plan.order == DEFAULT:
         return await _newest(conn, scope_key, plan, lookup, at, max_bytes)
-    within = await _few(conn, scope_key, lookup, at) if lookup.selects else None
+    within = await few(conn, scope_key, lookup, at) if lookup.selects else None
     return await _read(conn, scope_key, plan, at, max_bytes, Page(), within)
 
 
@@ -80,7 +80,7 @@ async def count(conn: Connection, scope_key: int, plan: Plan, at: At, exact: boo
     at_most = None if exact else COUNTED + 1
     within = None
     if plan.lookup is not None and plan.pinned is None:
-        within = await _few(conn, scope_key, plan.lookup, at)
+        within = await few(conn, scope_key, plan.lookup, at)
     statement = count_statement(scope_key, plan, at, at_most, within)
     found: int = await conn.fetchval(statement.sql, *statement.arguments)
     return Count(found, True) if exact or found <= COUNTED else Count(COUNTED, False)
@@ -122,8 +122,8 @@ def _top(at: At) -> int:
     return at.position if at.high is None else min(at.position, at.high)
 
 
-async def _few(conn: Connection, scope_key: int, lookup: Lookup, at: At) -> Within | None:
-    """All candidates, when they are few."""
+async def few(conn: Connection, scope_key: int, lookup: Lookup, at: At) -> Within | None:
+    """All candidates of a lookup, when they are few."""
     before = _top(at) + 1
     found = await _candidates(conn, scope_key, lookup, at.low, before, FEW + 1)
     return Within(found, at.low, before) if len(found) <= FEW else None

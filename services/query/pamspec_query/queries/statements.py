@@ -18,7 +18,7 @@ from pamspec_query.queries.filters import filters
 from pamspec_query.queries.predicates import Arguments, Cast, all_of
 
 _KEY_CAST: dict[str, Cast] = {"text": "text", "state": "text", "time": "timestamptz", "integer": "bigint"}
-_KEY_NAMES: tuple[LiteralString, ...] = (
+KEY_NAMES: tuple[LiteralString, ...] = (
     "k0", "k1", "k2", "k3", "k4", "k5", "k6", "k7", "k8", "k9", "k10", "k11", "k12", "k13", "k14", "k15", "k16", "k17",
 )  # fmt: skip
 HEAD: LiteralString = "s.to_seq = 9223372036854775807"
@@ -73,12 +73,12 @@ def page_statement(
     arguments = Arguments()
     scope = arguments.add(scope_key, "bigint")
     beyond, order = _order_of(plan, at, missing, arguments)
-    matching = [*_matching(scope, plan, at, arguments), *beyond]
+    asked = [*matching(scope, plan, at, arguments), *beyond]
     limit = arguments.add(plan.limit + 1 if rows is None else rows, "bigint")
-    start: LiteralString = "SELECT " + _columns(plan.order) + " FROM core.version_span s WHERE "
+    start: LiteralString = "SELECT " + key_columns(plan.order) + " FROM core.version_span s WHERE "
     branches = [
-        start + all_of([*matching, *current]) + " ORDER BY " + order + " LIMIT " + limit
-        for current in _branches(plan, scope, at, within, arguments)
+        start + all_of([*asked, *current]) + " ORDER BY " + order + " LIMIT " + limit
+        for current in branches_at(plan, scope, at, within, arguments)
     ]
     page = branches[0] if len(branches) == 1 else _united(branches, plan.order, limit)
     return Statement(_hydrated(page, plan, scope, arguments.add(max_bytes, "bigint")), arguments.values)
@@ -88,10 +88,10 @@ def count_statement(scope_key: int, plan: Plan, at: At, at_most: int | None, wit
     """How many match at a position, counted no further than `at_most`."""
     arguments = Arguments()
     scope = arguments.add(scope_key, "bigint")
-    matching = _matching(scope, plan, at, arguments)
+    asked = matching(scope, plan, at, arguments)
     rows: LiteralString = " UNION ALL ".join(
-        "SELECT 1 FROM core.version_span s WHERE " + all_of([*matching, *conditions])
-        for conditions in _branches(plan, scope, at, within, arguments)
+        "SELECT 1 FROM core.version_span s WHERE " + all_of([*asked, *conditions])
+        for conditions in branches_at(plan, scope, at, within, arguments)
     )
     if at_most is not None:
         rows = rows + " LIMIT " + arguments.add(at_most, "bigint")
@@ -118,7 +118,8 @@ def hint_statement(scope_key: int, plan: Plan, at: At, window: int) -> Statement
     return Statement("SELECT EXISTS (SELECT FROM (" + newest + ") s WHERE " + matching + ")", arguments.values)
 
 
-def _matching(scope: LiteralString, plan: Plan, at: At, arguments: Arguments) -> list[LiteralString]:
+def matching(scope: LiteralString, plan: Plan, at: At, arguments: Arguments) -> list[LiteralString]:
+    """What is asked of every row `s`, whatever the position: scope, filters, sight, bounds."""
     found = [_scopes(scope, plan, arguments), *filters(plan, plan.states.passing, arguments)]
     found += _in_sight(scope, plan, at, arguments)
     if at.low > 0:
@@ -159,7 +160,7 @@ def _pinned(plan: Plan, scope: LiteralString, arguments: Arguments) -> LiteralSt
     return "((s.scope_key = " + scope + " AND " + own + ") OR (s.scope_key, s.from_seq) IN (" + others + "))"
 
 
-def _branches(
+def branches_at(
     plan: Plan, scope: LiteralString, at: At, within: Within | None, arguments: Arguments
 ) -> list[list[LiteralString]]:
     """The conditions of the rows that were current at the position: heads, and what has stopped being one since."""
@@ -236,8 +237,9 @@ def _hydrated(page: LiteralString, plan: Plan, scope: LiteralString, max_bytes: 
     )  # fmt: skip
 
 
-def _columns(keys: Sequence[OrderKey]) -> LiteralString:
-    named = [_key(key) + " AS " + name for key, name in zip(keys, _KEY_NAMES, strict=False)]
+def key_columns(keys: Sequence[OrderKey]) -> LiteralString:
+    """The columns that a page is sorted by, as k0, k1 ..."""
+    named = [_key(key) + " AS " + name for key, name in zip(keys, KEY_NAMES, strict=False)]
     return ", ".join(["s.scope_key", "s.from_seq", *named])
 
 
@@ -251,7 +253,7 @@ def _orders(keys: Sequence[OrderKey]) -> list[LiteralString]:
 
 
 def _order_by_names(keys: Sequence[OrderKey]) -> LiteralString:
-    return ", ".join([name + _direction(key) for key, name in zip(keys, _KEY_NAMES, strict=False)])
+    return ", ".join([name + _direction(key) for key, name in zip(keys, KEY_NAMES, strict=False)])
 
 
 def _direction(key: OrderKey) -> LiteralString:
