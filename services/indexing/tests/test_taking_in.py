@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import itertools
 
 import asyncpg
@@ -12,7 +13,7 @@ from pamspec_common.consuming.model import Entry, Poison
 from pamspec_common.postgres import scoped
 from pamspec_indexing.model import touched
 from pamspec_indexing.queries import clearing, indexes, jobs, lexical, objects
-from services.indexing.tests.world import Garden, World
+from services.indexing.tests.world import PATIENCE_S, Garden, World
 from services.write.tests.delegating import agent
 from services.write.tests.writer import PROVENANCE
 
@@ -92,3 +93,16 @@ async def test_every_statement_prepares_as_the_service_role(database: Database, 
     conn = await asyncpg.connect(database.role("indexing"))
     await conn.prepare(getattr(module, name))
     await conn.close()
+
+
+async def test_a_ledger_that_was_restored_is_taken_in_anew(garden: Garden) -> None:
+    """A new epoch: what was made of the scope is forgotten, and its entries come again."""
+    await garden.writer.create("one")
+    before = await garden.settled()
+    key, admin = garden.key, garden.writer.admin
+    await admin.execute("UPDATE core.scope_head SET ledger_epoch = ledger_epoch + 1 WHERE scope_key = $1", key)
+    async with asyncio.timeout(PATIENCE_S):
+        while (await garden.settled())["watermark"]["ledger_epoch"] == before["watermark"]["ledger_epoch"]:
+            await asyncio.sleep(0.02)
+    assert len(await garden.objects()) == 1
+    assert (await garden.settled())["watermark"]["sequence"] == before["watermark"]["sequence"]

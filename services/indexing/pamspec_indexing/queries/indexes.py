@@ -26,8 +26,7 @@ WHERE h.scope_key = $1 ORDER BY w.index_id"""
 
 
 LAG_SQL = """
-SELECT coalesce(sum(b.missing), 0)::bigint AS events,
-       coalesce(extract(epoch FROM clock_timestamp() - min(l.recorded_at)), 0)::double precision AS seconds
+SELECT b.scope_key, b.missing, extract(epoch FROM clock_timestamp() - l.recorded_at)::double precision AS seconds
 FROM (
   SELECT h.scope_key, coalesce(i.last_seq, 0) AS taken, h.last_seq - coalesce(i.last_seq, 0) AS missing
   FROM core.scope_head h LEFT JOIN index_.inbox i ON i.scope_key = h.scope_key
@@ -53,11 +52,10 @@ async def reach(conn: Connection) -> None:
     await conn.fetchval(REACH_SQL)
 
 
-async def fetch_lag(conn: Connection) -> tuple[int, float]:
-    """Entries over all scopes that have not taken effect, and the age of the oldest of them in seconds."""
-    row = await conn.fetchrow(LAG_SQL)
-    assert row is not None, "an aggregate has a row"
-    return row["events"], max(0.0, row["seconds"])
+async def fetch_lag(conn: Connection) -> list[tuple[int, int, float]]:
+    """Scopes that are behind: their keys, entries that have not taken effect, and the age of the first in seconds."""
+    rows = await conn.fetch(LAG_SQL)
+    return [(row["scope_key"], row["missing"], max(0.0, row["seconds"] or 0.0)) for row in rows]
 
 
 async def fetch_indexes(conn: Connection, scope_key: int) -> tuple[int, int, list[Progress]]:
@@ -70,8 +68,9 @@ async def fetch_indexes(conn: Connection, scope_key: int) -> tuple[int, int, lis
             continue
         unready = row["ledger_epoch"] == 0
         taken = row["sequence"] if row["ledger_epoch"] == epoch else 0
-        since = row["at"] if unready else row["recorded_at"]
-        waits = 0.0 if since is None else (row["now"] - since).total_seconds()
+        # In a scope for evaluations entries have the times of its run; what is missing came after the last move.
+        since = row["at"] if unready or row["recorded_at"] is None else max(row["at"], row["recorded_at"])
+        waits = (row["now"] - since).total_seconds() if unready or row["recorded_at"] is not None else 0.0
         found.append(
             Progress(
                 row["index_id"], epoch if unready else row["ledger_epoch"], row["sequence"], row["at"], head - taken,
