@@ -46,7 +46,7 @@ def shown(value: Any) -> str:
     """A default as the page writes it."""
     if isinstance(value, SecretStr):
         return value.get_secret_value()
-    if value is None or value in ((), [], {}):
+    if value is None or value in ("", (), [], {}):
         return "none"
     if isinstance(value, str):
         return value
