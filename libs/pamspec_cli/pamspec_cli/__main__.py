@@ -35,6 +35,7 @@ COMMANDS = (
     "promote",
     "redact",
     "delete",
+    "erasures",
     "subscribe",
     "subscriptions",
     "tail",

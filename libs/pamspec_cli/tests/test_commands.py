@@ -171,6 +171,26 @@ async def test_a_hold_is_placed_shown_and_released(shell: Shell) -> None:
     assert f"{hold_id}  claim  released" in await shell(*where, "--all")
 
 
+async def test_receipts_of_erasures_and_a_forget(shell: Shell) -> None:
+    scope = f"{shell.scope}-erased"
+    await shell("scopes", "--create", scope)
+    object_id = (await shell("create", "--scope", scope, "--type", "claim", "--text", "a")).split()[0]
+    name = (await shell("delete", object_id, "--scope", scope, "--basis", "wish")).split()[-1]
+    assert (await shell("erasures", "--scope", scope)).startswith(f"{name}  delete  {object_id}  ")
+    assert "canonical_content" in await shell("erasures", name)
+    assert json.loads(await shell("erasures", name, "--json"))["erasures"][0]["erasure_id"] == name
+    assert "--scope" in await shell("erasures", code=2)
+    where = ("erasures", "--scope", scope, "--forget", "--basis", "asked")
+    assert "--actor" in await shell(*where, code=2)
+    await shell("create", "--scope", scope, "--type", "claim", "--text", "b")
+    shown = await shell(*where, "--where", '{"field": "object_type", "op": "eq", "value": "claim"}')
+    assert shown.startswith("1 objects and 0 relationships would go")
+    begun = await shell(
+        *where, "--where", '{"field": "object_type", "op": "eq", "value": "claim"}', "--token", shown.split()[-1]
+    )
+    assert "running, 1 objects" in begun
+
+
 async def test_a_schema_is_registered_and_shown(shell: Shell, tmp_path: Path) -> None:
     scope, file, uri = f"{shell.scope}-formed", tmp_path / "schema.json", "https://schemas.example.com/note"
     await shell("scopes", "--create", scope)

@@ -23,8 +23,11 @@ from pamspec_client.models import (
     DelegationPage,
     DeliveryPage,
     Envelope,
+    Erasure,
+    ErasurePage,
     Event,
     Explanation,
+    Forgotten,
     Granted,
     HistoryPage,
     HoldPage,
@@ -92,6 +95,7 @@ _WRITES = frozenset(
         "rotate_key",
         "revoke_key",
         "delete_scope",
+        "forget",
         "create_tenant",
         "suspend_tenant",
         "resume_tenant",
@@ -316,6 +320,19 @@ class AsyncClient:
     async def release_hold(self, **request: Unpack[r.ReleaseHoldRequest]) -> HoldPlaced:
         """End a legal hold; its objects go back to their retention before, one by one."""
         return await self._typed(HoldPlaced, "release_hold", request)
+
+    async def list_erasures(self, **request: Unpack[r.ListErasuresRequest]) -> ErasurePage:
+        """One page of a scope's receipts of erasures, the newest first, or one by its id."""
+        return await self._typed(ErasurePage, "list_erasures", request)
+
+    async def get_erasure(self, erasure_id: str) -> Erasure:
+        """One receipt; ObjectNotFound when there is none."""
+        page = await self.list_erasures(erasure_id=erasure_id)
+        return page.erasures[0]
+
+    async def forget(self, **request: Unpack[r.ForgetRequest]) -> Forgotten:
+        """What concerns a subject; with the token of that preview, its erasure begins."""
+        return await self._typed(Forgotten, "forget", request)
 
     async def list_holds(self, **request: Unpack[r.ListHoldsRequest]) -> HoldPage:
         """One page of a scope's legal holds, the oldest first."""

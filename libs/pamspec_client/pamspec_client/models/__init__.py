@@ -12,6 +12,7 @@ from pamspec_client.models.delegations import (
     Rule,
 )
 from pamspec_client.models.document import NOTHING, Document
+from pamspec_client.models.erasures import Erasure, ErasurePage, ForgetCounts, ForgetProgress, Forgotten, Surface
 from pamspec_client.models.indexes import (
     Index,
     IndexJob,
@@ -86,8 +87,13 @@ __all__ = [
     "DeliveryPage",
     "Document",
     "Envelope",
+    "Erasure",
+    "ErasurePage",
     "Event",
     "Explanation",
+    "ForgetCounts",
+    "ForgetProgress",
+    "Forgotten",
     "Granted",
     "HistoryPage",
     "Hold",
@@ -135,6 +141,7 @@ __all__ = [
     "SubscriptionEntry",
     "SubscriptionPage",
     "Superseding",
+    "Surface",
     "Unsubscribed",
     "VersionAt",
     "Watermark",

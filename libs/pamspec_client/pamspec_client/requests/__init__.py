@@ -12,6 +12,7 @@ from pamspec_client.requests.delegations import (
     ListDelegationsRequest,
     RevokeDelegationRequest,
 )
+from pamspec_client.requests.erasures import ForgetFilter, ForgetRequest, ListErasuresRequest, Subject
 from pamspec_client.requests.indexes import IndexRequest, ListIndexesRequest
 from pamspec_client.requests.ledger import LedgerRequest, ProofRequest
 from pamspec_client.requests.reads import (
@@ -99,6 +100,8 @@ __all__ = [
     "DeterministicClock",
     "ExplainDelegationRequest",
     "ExportRequest",
+    "ForgetFilter",
+    "ForgetRequest",
     "GetOperationRequest",
     "GetSchemaRequest",
     "GetScopeRequest",
@@ -111,6 +114,7 @@ __all__ = [
     "LedgerRequest",
     "ListDelegationsRequest",
     "ListDeliveriesRequest",
+    "ListErasuresRequest",
     "ListHoldsRequest",
     "ListIndexesRequest",
     "ListParkedRequest",
@@ -143,6 +147,7 @@ __all__ = [
     "RotateWebhookSecretRequest",
     "ScopedPageRequest",
     "SealSnapshotRequest",
+    "Subject",
     "SubscribeRequest",
     "Time",
     "TransitionFields",
