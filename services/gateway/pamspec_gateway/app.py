@@ -19,6 +19,7 @@ from pamspec_common.postgres import Pool, close_pool, connection, create_pool
 from pamspec_common.principal import TokenSigner
 from pamspec_common.quotas import Quotas, quotas_of
 from pamspec_common.service import Background, Part, Service
+from pamspec_common.turns import Turns
 from pamspec_gateway.absences import Absences
 from pamspec_gateway.agents import Agents
 from pamspec_gateway.api_keys import ApiKeys, Guesses
@@ -28,7 +29,6 @@ from pamspec_gateway.door import Capacity, Load, OperationDoor, Route
 from pamspec_gateway.identity_tokens import IdentityTokens
 from pamspec_gateway.limits.limiter import Limiter
 from pamspec_gateway.limits.sharing import Sharing
-from pamspec_common.turns import Turns
 from pamspec_gateway.moments import Moments
 from pamspec_gateway.pages import framework
 from pamspec_gateway.queries import select_quotas, select_reachable

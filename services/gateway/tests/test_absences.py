@@ -13,9 +13,9 @@ from pamspec_common.errors import AccessDenied, ObjectNotFound, ScopeNotFound, S
 from pamspec_common.peers import LocalPeer
 from pamspec_common.principal import Principal
 from pamspec_common.service import Service
+from pamspec_common.turns import Turns
 from pamspec_gateway.absences import Absences
 from pamspec_gateway.limits.limiter import Limiter
-from pamspec_common.turns import Turns
 from pamspec_gateway.moments import Moments
 from services.gateway.tests.behind import Behind, Door, echo_service
 

@@ -14,12 +14,12 @@ from pamspec_common.peers import LocalPeer
 from pamspec_common.postgres import create_pool
 from pamspec_common.principal import Principal, TokenSigner
 from pamspec_common.server import serving
+from pamspec_common.turns import Turns
 from pamspec_gateway.api_keys import ApiKeys, Guesses
 from pamspec_gateway.app import build
 from pamspec_gateway.authentication import Guard, Identity
 from pamspec_gateway.credential_watch import CredentialWatch
 from pamspec_gateway.limits.limiter import Limiter
-from pamspec_common.turns import Turns
 from services.gateway.tests.behind import (
     PEPPER,
     Behind,

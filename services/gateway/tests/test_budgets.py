@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pamspec_common.quotas import Quotas, quotas_of
-from pamspec_gateway.limits.budgets import Budget, seconds
 from pamspec_common.turns import Line, Turns
+from pamspec_gateway.limits.budgets import Budget, seconds
 
 
 def budget(per_s: int, burst: int) -> Budget:

@@ -21,7 +21,7 @@ from pamspec_common.verification import pages
 from pamspec_query.documents import Query, decode
 from pamspec_query.model.plan import Plan, plan
 from pamspec_query.model.snapshots import Snapshot
-from pamspec_query.queries import candidates, comparison, export, heads, history, proofs, snapshots, spaces
+from pamspec_query.queries import candidates, comparison, export, heads, history, lapses, proofs, snapshots, spaces
 from pamspec_query.queries.statements import At, hint_statement, page_statement
 from services.query.tests.asking import eq
 from services.query.tests.door import Conn
@@ -29,7 +29,7 @@ from services.query.tests.seeds import START, Scope
 
 CONSTANTS = {
     f"{module.__name__.rpartition('.')[2]}.{name}": getattr(module, name)
-    for module in (heads, history, pages, proofs, export, snapshots, comparison, candidates, spaces)
+    for module in (heads, history, pages, proofs, export, snapshots, comparison, candidates, spaces, lapses)
     for name in vars(module)
     if name.endswith("_SQL")
 }

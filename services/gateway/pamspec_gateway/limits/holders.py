@@ -5,8 +5,8 @@ from __future__ import annotations
 from pamspec_common.errors import ServiceUnavailable
 from pamspec_common.ids import subject_token
 from pamspec_common.quotas import MAX_BODY_BYTES, Quotas, over_quota
-from pamspec_gateway.limits.budgets import Budget, Spent
 from pamspec_common.turns import Line
+from pamspec_gateway.limits.budgets import Budget, Spent
 
 
 class TenantHolder:

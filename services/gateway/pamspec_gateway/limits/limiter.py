@@ -24,11 +24,11 @@ from pamspec_common.principal import Principal
 from pamspec_common.quotas import NO_QUOTAS, Quotas
 from pamspec_common.service import Background
 from pamspec_common.telemetry import BUDGET_LEFT, LIMITED
+from pamspec_common.turns import Turns
 from pamspec_gateway.absences import Absences, tells_absence
 from pamspec_gateway.limits.budgets import MAX_WEIGHT, Spent
 from pamspec_gateway.limits.holders import Holder, TenantHolder
 from pamspec_gateway.limits.sharing import Sharing
-from pamspec_common.turns import Turns
 
 _log = logging.getLogger(__name__)
 _FORGET_AFTER_S = 60.0

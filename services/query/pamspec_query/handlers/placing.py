@@ -19,16 +19,17 @@ from pamspec_query.model.plan import Plan
 from pamspec_query.model.positions import Head, check_reached
 from pamspec_query.queries import snapshots
 from pamspec_query.queries.heads import position_at, positions_at
+from pamspec_query.queries.lapses import lapses
 from pamspec_query.queries.statements import At
 
 
 async def seen(
     context: Context, conn: Connection, scope_key: int, rights: Rights, request: Query, wanted: Plan
 ) -> Plan:
-    """The plan within what the caller may see, and within the snapshot that it names."""
+    """The plan within what the caller may see, without what has lapsed, and within the snapshot that it names."""
     wanted = replace(wanted, sight=context.seen(rights))
     if request.snapshot_id is None:
-        return wanted
+        return replace(wanted, lapsed=await lapses(conn, scope_key)) if wanted.hides_lapsed else wanted
     snapshot = await snapshots.snapshot(conn, scope_key, request.snapshot_id, wanted.sight)
     pinned = await snapshots.versions(conn, scope_key, snapshot)
     return replace(wanted, ledger_sequence=snapshot.position, pinned=pinned)

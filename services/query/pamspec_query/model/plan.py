@@ -19,6 +19,7 @@ from pamspec_common.errors import InvalidRequest
 from pamspec_query.documents import AsOf, Expression, Filters, Query, Range
 from pamspec_query.model import where as tree
 from pamspec_query.model.bounds import COMMITTED, Bounds, Span, bounds
+from pamspec_query.model.lapses import Lapses
 from pamspec_query.model.lookups import Lookup, lookup
 from pamspec_query.model.ordering import OrderKey, order
 from pamspec_query.model.ranked import Ranked, ranked
@@ -57,6 +58,15 @@ class Plan:
     """What may be shown of the query's own scope."""
     ranked: Ranked | None = None
     """What a query of a ranked kind looks for; `order` then breaks its ties."""
+
+    lapsed: Lapses | None = None
+    """What the retention rules of the query's own scope hide; None where nothing was asked of them."""
+
+    @property
+    def hides_lapsed(self) -> bool:
+        """Whether what has lapsed is hidden: not from who names states or looks at the past."""
+        past = self.ledger_sequence is not None or self.recorded_at is not None or self.pinned is not None
+        return self.states.hides_lapsed and not past
 
     def narrowing(self) -> list[str]:
         """The fields by which the request can be narrowed when it scans too much."""

@@ -38,6 +38,8 @@ class States:
     named: Mapping[str, tuple[str, ...] | None]
     """Only what the request says itself, without the default."""
     defaulted: bool
+    hides_lapsed: bool = False
+    """Whether the request leaves it to us which retention passes: what has lapsed does not, marked or not."""
 
     def of(self, dimension: str) -> tuple[str, ...]:
         """The states of a dimension that pass."""
@@ -68,4 +70,4 @@ def states(filters: Filters, trust: str | None) -> States:
             named[dimension] = None if trust is None else short[dimension]
         else:
             passing[dimension] = named[dimension] = None if given == "any" else tuple(sorted(set(given)))
-    return States(passing, named, passing != named)
+    return States(passing, named, passing != named, filters.retention_state is None and trust != "all")

@@ -8,6 +8,7 @@ from typing import Any, LiteralString
 from pamspec_query.model.bounds import Span
 from pamspec_query.model.fields import STATE_COLUMNS
 from pamspec_query.model.plan import Plan
+from pamspec_query.queries.lapses import unlapsed
 from pamspec_query.queries.predicates import Arguments, Cast, compile_tree
 
 _STATE_VALUES: dict[str, LiteralString] = {
@@ -53,6 +54,8 @@ def filters(plan: Plan, states: Any, arguments: Arguments) -> list[LiteralString
         instant = arguments.add(plan.valid_at, "timestamptz")
         found.append("(s.valid_from IS NULL OR s.valid_from <= " + instant + ")")
         found.append("(s.valid_until IS NULL OR s.valid_until > " + instant + ")")
+    if plan.lapsed is not None:
+        found += unlapsed(plan.lapsed, arguments)
     if plan.where is not None:
         found.append(compile_tree(plan.where, arguments))
     return found

@@ -80,6 +80,11 @@ def all_of(fragments: Sequence[LiteralString]) -> LiteralString:
     return " AND ".join(fragments)
 
 
+def any_of(fragments: Sequence[LiteralString]) -> LiteralString:
+    """Fragments joined by OR."""
+    return " OR ".join(fragments)
+
+
 def compile_tree(node: Node, arguments: Arguments) -> LiteralString:
     """The tree as one SQL condition; NULL counts as false, and a negation turns it into true."""
     if isinstance(node, Condition):
