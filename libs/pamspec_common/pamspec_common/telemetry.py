@@ -97,6 +97,7 @@ INDEX_LAG = _meter.create_gauge("pamspec_index_lag_seconds", unit="s", descripti
 INDEX_LAG_EVENTS = _meter.create_gauge("pamspec_index_lag_events", description="Entries that are not indexed yet")
 INDEXED = _meter.create_counter("pamspec_index_objects", description="Objects indexed or removed, by index")
 INDEX_TRUNCATED = _meter.create_counter("pamspec_index_truncated", description="Objects of which a part is indexed")
+INDEX_UNREADABLE = _meter.create_counter("pamspec_index_unreadable", description="Contents that could not be read")
 INDEX_JOB_OBJECTS = _meter.create_counter("pamspec_index_job_objects", description="Objects that jobs went through")
 RETENTION_DUE = _meter.create_gauge("pamspec_retention_due", description="Objects whose step is due and not done")
 RETENTION_LAG = _meter.create_gauge("pamspec_retention_lag_seconds", description="Age of the oldest step that is due")

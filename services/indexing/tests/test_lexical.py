@@ -149,6 +149,20 @@ async def test_a_long_text_is_indexed_and_a_longer_one_says_that_it_was_cut(gard
     assert [row["truncated"] for row in cut] == [False, True]
 
 
+async def test_a_content_that_cannot_be_read_holds_nothing_up(garden: Garden) -> None:
+    """It has no texts; its neighbours are found, and nothing is tried for ever."""
+    await create(garden, "a sibling")
+    broken = await create(garden, "to be damaged")
+    await garden.settled()
+    damage = "UPDATE core.version_private SET content = '{\"a\":' WHERE scope_key = $1 AND ledger_seq = $2"
+    await garden.writer.admin.execute(damage, garden.key, broken["ledger_sequence"])
+    await garden.take_again(broken["object_id"])
+    assert await search(garden, "damaged") == []
+    found = await create(garden, "marigold")
+    await garden.settled()
+    assert await search(garden, "marigold") == [found["object_id"]]
+
+
 async def test_a_deleted_scope_is_cleared_away(garden: Garden) -> None:
     await create(garden, "marigold")
     await garden.settled()

@@ -142,6 +142,12 @@ class Garden:
         async with scoped(self.conn, [self.key]):
             await Indexing([Lexical()]).apply(self.conn, entries)
 
+    async def take_again(self, object_id: str) -> None:
+        """The effect of the object's entries, as if nothing of it had been taken in."""
+        async with scoped(self.conn, [self.key]):
+            await self.conn.execute("UPDATE index_.indexed_object SET sequence = sequence - 1 WHERE object_id = $1", object_id)
+        await self.take(await self.entries())
+
     async def objects(self) -> list[tuple[str, str, int, bool]]:
         """What is indexed: id, version, its sequence and whether it was removed."""
         async with scoped(self.conn, [self.key]):

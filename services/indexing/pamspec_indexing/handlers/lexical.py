@@ -7,16 +7,20 @@ removed; the statistics of the scope are those of the rows. What has not changed
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Collection, Iterator, Sequence
 from hashlib import blake2b
 
 from pamspec_common import telemetry
 from pamspec_common.analysis import Analyzed, analyze, texts_of
 from pamspec_common.analysis.terms import VERSION
+from pamspec_common.errors import InvalidRequest
 from pamspec_common.postgres import Connection
 from pamspec_indexing.model import LEXICAL
 from pamspec_indexing.queries import lexical
 from pamspec_indexing.queries.objects import Indexed, fetch_contents
+
+_log = logging.getLogger(__name__)
 
 _GROUP_BYTES = 4 * 1024 * 1024
 _THREAD_BYTES = 64 * 1024
@@ -123,7 +127,17 @@ async def _analyzed(contents: Sequence[bytes]) -> list[Analyzed]:
 
 
 def _analyze(contents: Sequence[bytes]) -> list[Analyzed]:
-    return [analyze(texts_of(content)) for content in contents]
+    return [analyze(_texts(content)) for content in contents]
+
+
+def _texts(content: bytes) -> list[str]:
+    """The texts of a content. One that no reader takes has none: it is not found, and nothing waits for it."""
+    try:
+        return texts_of(content)
+    except InvalidRequest:
+        _log.exception("a content cannot be read", extra={"action": "content_unreadable"})
+        telemetry.INDEX_UNREADABLE.add(1)
+        return []
 
 
 def _digest(content: bytes) -> bytes:
