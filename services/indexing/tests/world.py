@@ -145,7 +145,8 @@ class Garden:
     async def take_again(self, object_id: str) -> None:
         """The effect of the object's entries, as if nothing of it had been taken in."""
         async with scoped(self.conn, [self.key]):
-            await self.conn.execute("UPDATE index_.indexed_object SET sequence = sequence - 1 WHERE object_id = $1", object_id)
+            sql = "UPDATE index_.indexed_object SET sequence = sequence - 1 WHERE object_id = $1"
+            await self.conn.execute(sql, object_id)
         await self.take(await self.entries())
 
     async def objects(self) -> list[tuple[str, str, int, bool]]:
