@@ -106,3 +106,30 @@ async def test_a_ledger_that_was_restored_is_taken_in_anew(garden: Garden) -> No
             await asyncio.sleep(0.02)
     assert len(await garden.objects()) == 1
     assert (await garden.settled())["watermark"]["sequence"] == before["watermark"]["sequence"]
+
+
+async def test_a_consumer_that_stands_still_shows_in_readiness_and_writes_go_on(world: World, garden: Garden) -> None:
+    """M080: degraded with the part and its lag; as soon as it moves again, all is well."""
+    service = await world.service(index_lag_s=0.2)
+
+    async def lag() -> tuple[bool, int]:
+        _, parts = await service.ready()
+        part = next(one for one in parts if one.name == "index_lag")
+        assert not part.essential
+        return part.ok, int(part.detail["events"])
+
+    await garden.writer.create("before")
+    await garden.settled()
+    blocker = await asyncpg.connect(world.database.role("indexing"))
+    async with asyncio.timeout(PATIENCE_S):
+        async with blocker.transaction():
+            await clearing.lock(blocker, garden.key)
+            await garden.writer.create("while nothing moves")
+            while (await lag())[0]:
+                await asyncio.sleep(0.05)
+            assert (await lag())[1] >= 1
+        while not (await lag())[0]:
+            await asyncio.sleep(0.05)
+    await blocker.close()
+    await garden.settled()
+    await service.stop()
