@@ -11,6 +11,7 @@ import orjson
 import pytest
 import pytest_asyncio
 
+from pamspec_common.analysis import sought
 from pamspec_common.surfaces import SURFACES
 from pamspec_retention_sweeper.handlers.erasures import ErasureJob
 from pamspec_retention_sweeper.model.erasures import ABSENT, clean, left, noted, wait_s, waiting
@@ -165,6 +166,32 @@ async def test_any_table_of_the_index_is_scanned_and_cleared(job: ErasureJob, wr
     finally:
         await writer.admin.execute("DROP TABLE index_.added")
         await writer.admin.execute("DELETE FROM index_.inbox WHERE scope_key = $1", key)
+
+
+async def test_vectors_and_postings_of_what_was_removed_are_found_and_taken(job: ErasureJob, writer: Writer) -> None:
+    """A vector stands by its space, a posting by its term: one is found by its object, the other by the value."""
+    gone, other = await deleted(writer), await writer.create({"text": SECRET})
+    key = await writer.scope_key()
+    await writer.admin.execute(OUTBOX, key)
+    await writer.admin.execute("INSERT INTO index_.inbox VALUES ($1, 0, 1)", key)
+    await writer.admin.execute(MARK, key, 99)
+    vector = "INSERT INTO index_.vectors VALUES ($1, 1, $2, 0, 2, 'c', '[1,0]', 'd')"
+    posting = "INSERT INTO index_.lexical_posting (scope_key, term, doc, length, times) VALUES ($1, $2, $3, 1, 1)"
+    (term, *_) = sought(SECRET).terms
+    for made, removed in ((gone, True), (other, False)):
+        doc = await writer.admin.fetchval(PLACE, key, made["object_id"], 99, removed)
+        await writer.admin.execute(vector, key, doc)
+        await writer.admin.execute(posting, key, term, doc)
+    row = await verified(job, writer, gone["erasure_id"])
+    for surface in ("lexical", "vector"):
+        assert (lines(row)[surface]["state"], lines(row)[surface]["repairs"]) == ("open", 1), surface
+    row = await verified(job, writer, gone["erasure_id"])
+    assert row["closed_at"] is not None
+    assert lines(row)["lexical"]["scan"] == "value"
+    for table in ("vectors", "lexical_posting"):
+        count = f"SELECT count(*) FROM index_.{table} WHERE scope_key = $1"
+        assert await writer.admin.fetchval(count, key) == 1, f"the sibling's row in {table} stays"
+    await writer.admin.execute("DELETE FROM index_.inbox WHERE scope_key = $1", key)
 
 
 async def test_two_that_verify_at_once_do_the_work_once(world: World, writer: Writer) -> None:

@@ -12,6 +12,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from pamspec_common import telemetry
+from pamspec_common.analysis import sought
 from pamspec_common.errors import PamspecError
 from pamspec_common.instants import wire
 from pamspec_common.needles import NeedleSeal
@@ -28,6 +29,8 @@ from pamspec_retention_sweeper.store import Store
 
 _SCOPES_A_TURN = 16
 _NEEDLES_A_GROUP = 400
+_TERMS = 200
+"""Terms of one erasure that are looked for."""
 _FOUND = "a scan found something; it was removed and is looked for again"
 _BY_DESIGN = ("caches", "exports")
 """They hold no content: caches of this product keep rights and counters, and an export is kept nowhere."""
@@ -132,12 +135,14 @@ class ErasureJob:
         """Derived stores; relationships are read where they are kept, so a graph of their own does not exist."""
         state = await scans.indexes(conn, scope_key)
         remains = await scans.derived(conn, scope_key, group) if state.deployed else set()
+        terms, valued = self._terms(group) if state.deployed else ([], set())
+        listed = {(name, "lexical_posting") for name in await scans.postings(conn, scope_key, terms)}
         behind = {object_id for object_id, place in remains if place == "indexed_object"}
         for place in {place for _, place in remains} - {"indexed_object"}:
             await scans.remove_derived(conn, scope_key, [name for name, where in remains if where == place], place)
         vector_places = {place for _, place in remains if "vector" in place or "embedding" in place}
         for n, one in enumerate(group):
-            mine = {place for name, place in remains if name == one.subject_id} - {"indexed_object"}
+            mine = {place for name, place in remains | listed if name == one.subject_id} - {"indexed_object"}
             seen[n]["graph"] = ABSENT
             for name, position, places in (
                 ("lexical", state.lexical, mine - vector_places),
@@ -150,7 +155,18 @@ class ErasureJob:
                 elif (position or 0) < one.position or one.subject_id in behind:
                     seen[n][name] = waiting("the index is not that far yet", position)
                 else:
-                    seen[n][name] = clean("ids", position)
+                    seen[n][name] = clean("value" if name == "lexical" and n in valued else "ids", position)
+
+    def _terms(self, group: Sequence[Erasure]) -> tuple[list[tuple[str, int]], set[int]]:
+        """The terms of the needles, each with its object, and the numbers of the erasures that have any."""
+        found: list[tuple[str, int]] = []
+        valued: set[int] = set()
+        for n, one in enumerate(group):
+            opened = self._seal.open(one.needles, one.seal_salt) or []
+            numbers = {number for text in opened for number in sought(text).terms}
+            found += [(one.subject_id or "", number) for number in sorted(numbers)[:_TERMS]]
+            valued |= {n} if numbers else set()
+        return found, valued
 
     async def _scan_values(self, conn: Connection, scope_key: int, group: Sequence[Erasure], seen: Lines) -> None:
         """The values themselves, wherever a copy of them could be though none should."""

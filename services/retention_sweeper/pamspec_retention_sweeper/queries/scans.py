@@ -16,6 +16,8 @@ UNPUBLISHED_SQL = "SELECT retention.unpublished($1)"
 INDEXES_SQL = "SELECT index_id, sequence, deployed FROM retention.index_positions($1)"
 DERIVED_SQL = "SELECT object_id, place FROM retention.derived_remains($1, $2, $3)"
 REMOVE_DERIVED_SQL = "SELECT retention.remove_derived($1, $2, $3)"
+POSTINGS_SQL = "SELECT object_id FROM retention.postings_remain($1, $2, $3)"
+REMOVE_POSTINGS_SQL = "SELECT retention.remove_postings($1, $2, $3)"
 STANDBYS_SQL = "SELECT found, behind, unseen, here::text FROM retention.standbys($1::text::pg_lsn)"
 PAGES_SQL = """
 SELECT k.position FROM unnest($2::bigint[]) AS k (position)
@@ -99,6 +101,17 @@ async def derived(conn: Connection, scope_key: int, group: Sequence[Erasure]) ->
 async def remove_derived(conn: Connection, scope_key: int, ids: Sequence[str], place: str) -> None:
     """Take the rows of removed objects from a derived table."""
     await conn.execute(REMOVE_DERIVED_SQL, scope_key, ids, place)
+
+
+async def postings(conn: Connection, scope_key: int, terms: Sequence[tuple[str, int]]) -> set[str]:
+    """The removed objects that still have a posting of one of these terms (object, term); it is taken away."""
+    if not terms:
+        return set()
+    ids, numbers = [name for name, _ in terms], [number for _, number in terms]
+    found = {row["object_id"] for row in await conn.fetch(POSTINGS_SQL, scope_key, ids, numbers)}
+    if found:
+        await conn.execute(REMOVE_POSTINGS_SQL, scope_key, ids, numbers)
+    return found
 
 
 async def standbys(conn: Connection, mark: str | None) -> Standbys:
