@@ -131,7 +131,7 @@ async def test_an_answer_that_is_no_success_fails_the_round(counted: Counted) ->
 
 async def test_the_floor_over_http_validates_what_the_product_takes() -> None:
     async with echo() as url, Generator() as generator:
-        assert (await generator.post(url, "/v1/create", bodies.create_bytes("bench:x"), None, 0.2, 4)).count > 10
+        assert (await generator.post(url, "/v1/create", bodies.create_bytes("bench:x"), None, 2.0, 4)).count > 0
         with pytest.raises(LoadFailed, match="422"):
             await generator.post(url, "/v1/create", bodies.create_bytes("no id"), None, 0.1, 1)
 

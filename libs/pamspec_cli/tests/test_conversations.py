@@ -27,13 +27,11 @@ def test_a_turn_becomes_an_observation_with_valid_time_and_provenance() -> None:
         "canonical_content": {
             "speaker": "Noor",
             "text": "Twelve metres by nine, and the tap still works. I tried it yesterday.",
-            "session": 1,
-            "turn": "D1:3",
             "caption": "a rusty garden tap beside a brick wall",
         },
         "valid_from": datetime(2025, 3, 3, 9, 12, tzinfo=UTC),
         "observed_at": datetime(2025, 3, 3, 9, 12, tzinfo=UTC),
-        "provenance": {"activity": "conversation_import", "source_ref": "conversation:garden/session_1/D1:3"},
+        "provenance": {"activity": "conversation_import", "source_ref": "conversation:garden/session_1#D1:3"},
         "idempotency_key": "conversation:garden/D1:3",
     }
 

@@ -10,7 +10,7 @@ import shutil
 import signal
 import sys
 import tempfile
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -18,6 +18,7 @@ from pathlib import Path
 from pamspec_cli import development
 from pamspec_cli.bench.durability import Durability, check
 from pamspec_cli.data import DataDirectory
+from pamspec_cli.demo.conversations import Conversation
 from pamspec_cli.deployment import Deployment
 from pamspec_cli.servers import databases
 from pamspec_cli.servers.nats import EmbeddedNats
@@ -50,6 +51,8 @@ class Environment:
     key: str = field(repr=False)
     durability: Durability
     variables: dict[str, str] = field(repr=False)
+    conversations: Sequence[Conversation] = field(repr=False)
+    """What is looked for in where finding is measured."""
 
     def principal(self) -> str:
         """The signed principal of the development key, as the gateway would hand it on."""
@@ -110,7 +113,7 @@ async def _gateway(data: Path, child: asyncio.subprocess.Process, log: Path) -> 
 
 
 @asynccontextmanager
-async def environment() -> AsyncIterator[Environment]:
+async def environment(conversations: Sequence[Conversation]) -> AsyncIterator[Environment]:
     """Fresh servers in a directory of this run, removed at the end; Weakened when they don't write through."""
     directory = Path(tempfile.mkdtemp(prefix="pamspec-bench-"))
     try:
@@ -142,6 +145,7 @@ async def environment() -> AsyncIterator[Environment]:
                 key.text,
                 durability,
                 variables,
+                conversations,
             )
     finally:
         shutil.rmtree(directory)

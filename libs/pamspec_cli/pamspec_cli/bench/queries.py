@@ -83,7 +83,7 @@ class Reader:
 
 
 @asynccontextmanager
-async def _reader(environment: Environment) -> AsyncIterator[Reader]:
+async def query_reader(environment: Environment) -> AsyncIterator[Reader]:
     with in_environment(environment.deployment.variables("query")):
         service = pamspec_query.app.build(Settings())
     await service.start()
@@ -98,7 +98,7 @@ async def structured(environment: Environment) -> Figure:
     await version_rows.fill(environment.database_url, "bench:small", SMALL, version_rows.objects)
     await version_rows.fill(environment.database_url, "bench:large", LARGE, version_rows.objects)
     took: dict[tuple[str, str], list[float]] = {}
-    async with _reader(environment) as reader:
+    async with query_reader(environment) as reader:
         for number in range(WARM + ROUNDS):
             for name, scope_id in itertools.product(QUERIES, ("bench:small", "bench:large")):
                 one, _ = await reader.timed("query", {"scope_id": scope_id, "query": QUERIES[name]})
@@ -134,7 +134,7 @@ async def long_object(environment: Environment) -> Figure:
     await version_rows.fill(environment.database_url, "bench:history", VERSIONS, rows)
     request = {"scope_id": "bench:history", "object_id": version_rows.LONG_OBJECT}
     first: dict[str, Any] = {**request, "pagination": {"limit": PAGE}}
-    async with _reader(environment) as reader:
+    async with query_reader(environment) as reader:
         last, cursor = first, await _cursor(reader, first)
         while cursor is not None:
             last = {**request, "pagination": {"limit": PAGE, "cursor": cursor}}

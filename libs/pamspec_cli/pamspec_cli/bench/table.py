@@ -10,13 +10,16 @@ from pamspec_cli.bench import (
     delegation,
     delegation_checks,
     delivery,
+    finding,
     http,
     idle,
     limits,
     operations,
     oracle,
     queries,
+    recall,
     relay,
+    searchable,
     transfer,
     verify,
 )
@@ -24,6 +27,7 @@ from pamspec_cli.bench.environment import Environment, environment
 from pamspec_cli.bench.figures import Figure
 from pamspec_cli.bench.generator import LoadFailed
 from pamspec_cli.bench.relay import Disorder
+from pamspec_cli.demo.conversations import Conversation
 from pamspec_cli.servers.process import ServerError
 from pamspec_client import ClientError
 
@@ -83,6 +87,9 @@ GROUPS = (
     Group(("verify.entries",), _one(verify.entries)),
     Group(("export.versions", "import.versions"), transfer.rates),
     Group(("export.resident", "import.resident"), transfer.resident, scale=True),
+    Group(recall.NAMES, recall.recall),
+    Group(searchable.NAMES, searchable.searchable),
+    Group(finding.NAMES, finding.at_scale, scale=True),
     Group(("query.structured",), _one(queries.structured), scale=True),
     Group(("history.long_object",), _one(queries.long_object), scale=True),
     Group(("idle.resident", "idle.start", "idle.bytes_per_object"), idle.idle),
@@ -98,12 +105,12 @@ def chosen(only: Sequence[str]) -> list[Group]:
     return [group for group in GROUPS if any(name.startswith(tuple(only)) for name in group.names)]
 
 
-async def run(groups: Sequence[Group], report: Report, said: Said) -> Results:
+async def run(groups: Sequence[Group], report: Report, said: Said, conversations: Sequence[Conversation]) -> Results:
     """Measure the groups one after the other, each on servers of its own that are durable; Weakened when not."""
     results = Results({}, [])
     for group in groups:
         said(f"measuring {', '.join(group.names)}")
-        async with environment() as where:
+        async with environment(conversations) as where:
             results.durability = where.durability.settings
             for figure in await _measured(group, where):
                 results.figures.append(figure)

@@ -59,7 +59,24 @@ def content(number: int) -> dict[str, Any]:
 def objects(scope_key: int, scope_id: str, number: int) -> Rows:
     """The rows of one object that was created and never changed."""
     at = START + TICK * (number + 1)
-    return _rows(scope_key, scope_id, f"obj:bench-{number:08d}", number + 1, number, 1, HEAD, at, content(number))
+    return _rows(scope_key, scope_id, object_id(number), number + 1, number, 1, HEAD, at, content(number))
+
+
+def object_id(number: int) -> str:
+    """The id of an object by its number."""
+    return f"obj:bench-{number:08d}"
+
+
+def texts(of: Callable[[int], tuple[dict[str, Any], str]]) -> Callable[[int, str, int], Rows]:
+    """The rows of objects with a content and a source each."""
+
+    def rows(scope_key: int, scope_id: str, number: int) -> Rows:
+        at = START + TICK * (number + 1)
+        said, source_ref = of(number)
+        name = object_id(number)
+        return _rows(scope_key, scope_id, name, number + 1, number, 1, HEAD, at, said, source_ref)
+
+    return rows
 
 
 def versions(count: int) -> Callable[[int, str, int], Rows]:
@@ -77,13 +94,14 @@ def versions(count: int) -> Callable[[int, str, int], Rows]:
 def _rows(
     scope_key: int,
     scope_id: str,
-    object_id: str,
+    name: str,
     sequence: int,
     number: int,
     version_seq: int,
     until: int,
     at: datetime,
     said: dict[str, Any],
+    source_ref: str | None = None,
 ) -> Rows:
     version_id, provenance_id, event_id = f"ver:b-{sequence:08d}", f"prov:b-{sequence:08d}", f"evt:b-{sequence:08d}"
     object_type = "claim" if number % 10 == 3 else "task" if number % 1000 == 7 else "observation"
@@ -104,7 +122,7 @@ def _rows(
     metadata = dumps(
         {
             "spec_version": SPEC_VERSION,
-            "object_id": object_id,
+            "object_id": name,
             "version_id": version_id,
             "scope_id": scope_id,
             "object_type": object_type,
@@ -119,18 +137,19 @@ def _rows(
         }
     )
     body = dumps(said)
-    private = dumps({"provenance": {**left, "activity": "bench"}})
+    source = {} if source_ref is None else {"source_ref": source_ref}
+    private = dumps({"provenance": {**left, "activity": "bench", **source}})
     made = "object_created" if version_seq == 1 else "object_updated"
     event = dumps({"event_id": event_id, "event_type": made, "sequence": sequence, "payload": {}})
     return {
-        "version": (scope_key, sequence, object_id, b"o", version_seq, version_id, metadata),
+        "version": (scope_key, sequence, name, b"o", version_seq, version_id, metadata),
         "version_private": (scope_key, sequence, b"bench", _HASH, body, private),
         "version_span": (
-            *(scope_key, sequence, until, object_id, b"o", version_seq, version_id, object_type),
+            *(scope_key, sequence, until, name, b"o", version_seq, version_id, object_type),
             *(*states.values(), actor_id, provenance_id),
             *(schema_id, observed, valid_from, valid_until, at, actor_id, body.decode()),
         ),
-        "ledger": (scope_key, sequence, event_id, made, object_id, at, event, _HASH),
+        "ledger": (scope_key, sequence, event_id, made, name, at, event, _HASH),
     }
 
 

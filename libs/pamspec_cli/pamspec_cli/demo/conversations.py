@@ -2,6 +2,7 @@
 
 A file holds one conversation: `speaker_a`, `speaker_b`, and for every session N `session_N`, a list of turns
 `{speaker, dia_id, text or clean_text, blip_caption?}`, and `session_N_date_time`, such as "1:56 pm on 8 May, 2023".
+Where it has them, `qa` holds questions `{question, evidence, category}`: the `dia_id`s of the turns that answer it.
 """
 
 import json
@@ -14,6 +15,8 @@ from pathlib import Path
 from typing import Any
 
 _SESSION = re.compile(r"session_([0-9]+)\Z")
+_UNANSWERABLE = 5
+"""The category of questions that only seem to have an answer."""
 _DATE = "%I:%M %p on %d %B, %Y"
 
 
@@ -45,11 +48,20 @@ class Turn:
 
 
 @dataclass(frozen=True)
+class Question:
+    """What somebody asks about a conversation, and the turns that answer it, at least one."""
+
+    text: str
+    evidence: frozenset[str]
+
+
+@dataclass(frozen=True)
 class Conversation:
-    """All turns of one conversation in order."""
+    """All turns of one conversation in order, and questions about it."""
 
     name: str
     turns: tuple[Turn, ...]
+    questions: tuple[Question, ...] = ()
 
     @property
     def scope_id(self) -> str:
@@ -75,12 +87,14 @@ def sample() -> list[Conversation]:
 def parse(name: str, text: str) -> Conversation:
     """One conversation from its JSON text; NoConversation when it has another form."""
     try:
-        turns = tuple(_turns(_scope_part(name), json.loads(text)))
+        document = json.loads(text)
+        turns = tuple(_turns(_scope_part(name), document))
+        questions = tuple(_questions(document, frozenset(turn.turn for turn in turns)))
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise NoConversation(f"{name} is no conversation: {type(error).__name__} {error}") from None
     if not turns:
         raise NoConversation(f"{name} holds no session with turns")
-    return Conversation(_scope_part(name), turns)
+    return Conversation(_scope_part(name), turns, questions)
 
 
 def _turns(name: str, document: dict[str, Any]) -> Iterator[Turn]:
@@ -97,6 +111,14 @@ def _turns(name: str, document: dict[str, Any]) -> Iterator[Turn]:
                 caption=turn.get("blip_caption"),
                 at=at,
             )
+
+
+def _questions(document: dict[str, Any], turns: frozenset[str]) -> Iterator[Question]:
+    """Those that turns answer. A file writes some ids together in one text; ids of no turn count for nothing."""
+    for asked in document.get("qa", ()):
+        named = frozenset(one for text in asked.get("evidence", ()) for one in re.split(r"[;,\s]+", text))
+        if asked.get("category") != _UNANSWERABLE and (evidence := named & turns):
+            yield Question(asked["question"], evidence)
 
 
 def _scope_part(name: str) -> str:

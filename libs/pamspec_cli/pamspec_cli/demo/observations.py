@@ -6,7 +6,7 @@ from pamspec_client.requests import CreateRequest
 
 def observation(turn: Turn) -> CreateRequest:
     """The create of a turn: its words as content, its session's date as valid time, its place as provenance."""
-    content = {"speaker": turn.speaker, "text": turn.text, "session": turn.session, "turn": turn.turn}
+    content = {"speaker": turn.speaker, "text": turn.text}
     if turn.caption is not None:
         content["caption"] = turn.caption
     return {
@@ -17,7 +17,7 @@ def observation(turn: Turn) -> CreateRequest:
         "observed_at": turn.at,
         "provenance": {
             "activity": "conversation_import",
-            "source_ref": f"{turn.scope_id}/session_{turn.session}/{turn.turn}",
+            "source_ref": f"{turn.scope_id}/session_{turn.session}#{turn.turn}",
         },
         "idempotency_key": turn.key,
     }
