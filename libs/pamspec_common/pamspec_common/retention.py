@@ -14,8 +14,6 @@ import msgspec
 from pamspec_common.errors import InvalidRequest
 
 DAY_S = 86_400
-MIN_PURGE_S = 30 * DAY_S
-"""Nothing is purged earlier after its deletion (AMP A35)."""
 LONGEST_S = 10**10
 
 Seconds = Annotated[int, msgspec.Meta(ge=1, le=LONGEST_S)]
@@ -47,12 +45,6 @@ class Deletion(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     delay_seconds: Delay = 0
 
 
-class Purge(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """How long after its deletion the rest of what is erasable goes (S21)."""
-
-    after_seconds: Seconds
-
-
 class RetentionRule(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """How long something is retained, and what follows."""
 
@@ -62,7 +54,6 @@ class RetentionRule(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     decay: Decay | Unset = msgspec.UNSET
     deletion: Deletion | Unset = msgspec.UNSET
     max_versions: Annotated[int, msgspec.Meta(ge=2, le=10_000)] | Unset = msgspec.UNSET
-    purge: Purge | Unset = msgspec.UNSET
 
     @property
     def counts_reads(self) -> bool:
@@ -119,11 +110,6 @@ def check_retention(retention: Retention, where: str) -> None:
     named = {f"{where}.default": retention.default}
     named |= {f"{where}.by_type.{name}": rule for name, rule in retention.by_type.items()}
     for place, rule in named.items():
-        if rule.purge is not msgspec.UNSET and rule.purge.after_seconds < MIN_PURGE_S:
-            raise InvalidRequest(
-                f"{place}.purge.after_seconds is at least {MIN_PURGE_S} (30 days); send more, or leave purge out.",
-                details={"field": f"{place}.purge.after_seconds", "limit": MIN_PURGE_S},
-            )
         decay = rule.decay
         if decay is not msgspec.UNSET and decay.threshold == 0:
             raise InvalidRequest(

@@ -73,6 +73,8 @@ class _Query:
         self.pool = await create_pool(self.settings, "query")
         self.store = Store(self.pool, self.settings)
         self.authorizer = Authorizer(self.store.rights)
+        reads = self.store.reads
+        self.background.spawn("reads", lambda: reads.run(self.background))
         if self.denials is not None:
             denials = self.denials
             self.background.spawn("denials", lambda: denials.run(self.background))

@@ -39,6 +39,8 @@ class Settings(CommonSettings):
     """How many of the newest objects are looked at to say whether the default filters made an answer empty."""
     hint_timeout_ms: int = Field(default=500, ge=1)
     """How long that may take; after it the answer comes without a hint."""
+    reads_noted_s: float = Field(default=5.0, gt=0)
+    """How often reads by id are noted for retention rules that ask when something was last read."""
     exports_at_once: int = Field(default=16, ge=1)
     """How many exports may be under way in one process; one that its client does not take costs a few MiB."""
     backup_days: int = Field(default=0, ge=0, le=36_500)

@@ -24,6 +24,7 @@ from pamspec_query.connections import lent
 from pamspec_query.floors import Floors
 from pamspec_query.groups import GroupReader
 from pamspec_query.queries import heads
+from pamspec_query.reads import Reads
 from pamspec_query.settings import Settings
 
 _SCOPES_HELD = 100_000
@@ -45,6 +46,7 @@ class Store:
             max_bytes=settings.read_group_bytes,
         )
         self.anchors = Anchors(settings)
+        self.reads = Reads(pool, settings.reads_noted_s, settings.pool_wait_ms)
         self.floors = Floors(pool, poll_ms=settings.floor_poll_ms, wait_ms=settings.pool_wait_ms)
 
     async def close(self) -> None:

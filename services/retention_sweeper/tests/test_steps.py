@@ -134,12 +134,9 @@ def test_old_versions_lose_their_content_so_that_as_many_are_left() -> None:
     assert found.versions == ("ver:1", "ver:2", "ver:3")
 
 
-def test_a_tombstone_is_purged_after_the_window_and_nothing_else_happens_to_it() -> None:
+def test_nothing_happens_to_a_tombstone() -> None:
     gone = {"availability_state": "deleted", "state_since": BORN + DAY}
-    rule = {"ttl_seconds": 1, "decay": {}, "deletion": {}, "max_versions": 2}
-    assert step(rule, BORN + 99 * DAY, **gone) is None
-    rule["purge"] = {"after_seconds": 40 * 86_400}
-    assert step(rule, BORN + 99 * DAY, **gone) == ("purge", BORN + 41 * DAY, "purge")
+    assert step({"ttl_seconds": 1, "decay": {}, "deletion": {}, "max_versions": 2}, BORN + 99 * DAY, **gone) is None
 
 
 def test_the_rule_of_a_type_replaces_the_default() -> None:

@@ -25,6 +25,11 @@ class World:
     writer: Writer
     services: list[Service] = field(default_factory=list)
 
+    @property
+    def peer(self) -> Peer:
+        """The write service."""
+        return LocalPeer(self.writer.service)
+
     def settings(self, **changes: Any) -> Settings:
         """Settings of a sweeper on this database."""
         given: Document = {

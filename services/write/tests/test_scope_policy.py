@@ -197,10 +197,6 @@ async def test_a_scope_can_be_made_with_its_policy(writer: Writer) -> None:
             {"retention": {"default": {"deletion": {"after_seconds": -1}}}},
             "policy.retention.default.deletion.after_seconds",
         ),
-        (
-            {"retention": {"by_type": {"claim": {"purge": {"after_seconds": 30 * 86_400 - 1}}}}},
-            "policy.retention.by_type.claim.purge.after_seconds",
-        ),
         ({"cross_scope": {"relate_to": [{"scope_id": "estate"}]}}, "policy.cross_scope.relate_to[0].scope_id"),
         (
             {"cross_scope": {"traverse_from": [{"scope_id": "workspace:a", "relationship_types": []}]}},

@@ -26,6 +26,9 @@ from pamspec_query.model.snapshots import check_position
 from pamspec_query.queries import heads, snapshots
 from pamspec_query.queries.heads import HeadRow, Stored
 
+_EXPIRED = "expired"
+"""A word of one dimension of states alone."""
+
 
 async def read(context: Context, request: Read) -> Answer:
     """The version that a request names: the head, a version by id, or the one of a past position.
@@ -50,7 +53,11 @@ async def read(context: Context, request: Read) -> Answer:
         rights = await context.rights(scope_key, head)
     if row.kind != kind or row.stored is None or not _is_seen(context.seen(rights), row):
         raise ObjectNotFound
-    return _answer(request, row.stored, None, headers(head.last_seq, head.ledger_epoch), context.parties(rights))
+    answer = _answer(request, row.stored, None, headers(head.last_seq, head.ledger_epoch), context.parties(rights))
+    if kind == b"o":
+        lapsed = row.memory is not None and _EXPIRED in row.memory
+        context.store.reads.note(scope_key, subject_id, lapsed=lapsed)
+    return answer
 
 
 async def _head(context: Context, scope_key: int, subject_id: str) -> tuple[Head, HeadRow]:

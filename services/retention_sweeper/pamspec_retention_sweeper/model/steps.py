@@ -16,7 +16,7 @@ from msgspec import UNSET
 from pamspec_common.retention import Retention, RetentionRule, later
 from pamspec_retention_sweeper.model.scoring import falls_below, scoring_of
 
-Action = Literal["delete", "mark_for_deletion", "expire", "redact_versions", "archive", "retain", "purge"]
+Action = Literal["delete", "mark_for_deletion", "expire", "redact_versions", "archive", "retain"]
 
 ACTOR_ID = "service:retention_sweeper"
 
@@ -64,7 +64,7 @@ class Step:
     """Those that a redaction names."""
 
 
-_ORDER: tuple[Action, ...] = ("delete", "mark_for_deletion", "expire", "redact_versions", "archive", "retain", "purge")
+_ORDER: tuple[Action, ...] = ("delete", "mark_for_deletion", "expire", "redact_versions", "archive", "retain")
 
 
 def next_step(retention: Retention, facts: Facts, now: datetime) -> Step | None:
@@ -82,8 +82,6 @@ _Found = tuple[Action, datetime, str, Sequence[str]]
 
 def _steps(rule: RetentionRule, facts: Facts, now: datetime) -> Iterator[_Found]:
     if facts.availability_state == "deleted":
-        if rule.purge is not UNSET:
-            yield "purge", later(facts.state_since, rule.purge.after_seconds), "purge", ()
         return
     ends = list(_ends(rule, facts))
     state = "retained" if facts.retention_state == "legal_hold" else facts.retention_state
