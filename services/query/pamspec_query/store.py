@@ -85,7 +85,7 @@ class Store:
     async def snapshot(
         self, scope_key: int, narrowing: Sequence[str] = (), tenant_id: str = ""
     ) -> AsyncIterator[Connection]:
-        """One moment of one scope, in the tenant's turn; InvalidRequest naming `narrowing` when a statement runs long."""
+        """One moment of one scope, in the tenant's turn; InvalidRequest naming `narrowing` when a statement is slow."""
         async with self._place(tenant_id), connection(self._pool, self.settings.pool_wait_ms) as conn:
             await conn.execute(
                 "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY;"

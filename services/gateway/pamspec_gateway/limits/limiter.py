@@ -33,7 +33,7 @@ from pamspec_gateway.limits.sharing import Sharing
 _log = logging.getLogger(__name__)
 _FORGET_AFTER_S = 60.0
 _PUT_OFF_S = (0.05, 0.15)
-"""When a refusal for a rate is told: long before Retry-After, and long enough that who heeds it not comes less often."""
+"""When a refusal for a rate is told: long before Retry-After, and long enough that who ignores it comes less often."""
 _PUT_OFF_AT_ONCE = 4096
 _TOO_MANY = 429
 
@@ -127,7 +127,7 @@ class Limiter:
             self._turns.give_back(line)
 
     async def put_off(self, error: PamspecError) -> None:
-        """Wait a moment before a refusal for a limit (429) is told, each a different one; anything else waits for nothing.
+        """Wait a moment before a refusal for a limit (429) is told, each a different one; nothing else waits.
 
         Callers who go on at once would otherwise come back all together, as often as they can, and cost others their
         time by being refused.
