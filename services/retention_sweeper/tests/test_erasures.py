@@ -18,7 +18,7 @@ from pamspec_retention_sweeper.model.erasures import ABSENT, clean, left, noted,
 from pamspec_retention_sweeper.queries import erasures, scans
 from pamspec_retention_sweeper.store import Store
 from services.retention_sweeper.tests.world import World
-from services.write.tests.writer import Document, Writer
+from services.write.tests.writer import SUBSCRIPTION, Document, Writer
 
 SECRET = "SECRET-123 of Ann"
 PLACE = (
@@ -192,6 +192,39 @@ async def test_vectors_and_postings_of_what_was_removed_are_found_and_taken(job:
         count = f"SELECT count(*) FROM index_.{table} WHERE scope_key = $1"
         assert await writer.admin.fetchval(count, key) == 1, f"the sibling's row in {table} stays"
     await writer.admin.execute("DELETE FROM index_.inbox WHERE scope_key = $1", key)
+
+
+async def test_a_forget_is_settled_when_each_of_its_parts_is(job: ErasureJob, writer: Writer) -> None:
+    made = [await writer.create({"text": f"{SECRET} {number}"}) for number in range(3)]
+    items = [{"id": one["object_id"], "kind": "o"} for one in made]
+    begin: Document = {
+        "scope_id": writer.scope, "actor": {"actor_id": "human:a", "actor_kind": "human"}, "policy_basis": "asked",
+        "token": f"1.{writer.scope}", "ledger_sequence": 1, "items": items,
+    }  # fmt: skip
+    name = (await writer.ok("begin_forget", begin, by=SUBSCRIPTION))["erasure_id"]
+    nothing = {**begin, "token": f"2.{writer.scope}", "items": []}
+    empty = (await writer.ok("begin_forget", nothing, by=SUBSCRIPTION))["erasure_id"]
+    key = await writer.scope_key()
+    async with asyncio.timeout(60):
+        while (
+            await writer.admin.fetchval(
+                "SELECT count(*) FROM core.forget WHERE scope_key = $1 AND finished_at IS NOT NULL", key
+            )
+            < 2
+        ):
+            await asyncio.sleep(0.05)
+    row = await verified(job, writer, name)
+    row = await verified(job, writer, name)
+    assert lines(row)["streams"]["state"] == "open", "its entries still wait for the bus"
+    assert (lines(row)["canonical_content"]["state"], row["closed_at"]) == ("closed", None)
+    await writer.admin.execute(OUTBOX, key)
+    await writer.admin.execute(NO_PAGES, key)
+    await writer.admin.execute("UPDATE core.erasure SET due_at = now() WHERE part_of = $1", name)
+    await verified(job, writer, name)
+    row = await verified(job, writer, name)
+    assert row["closed_at"] is not None, "once its parts are noted as closed"
+    assert {line["state"] for line in lines(row).values()} <= {"closed", "not_present"}
+    assert (await verified(job, writer, empty))["closed_at"] is not None
 
 
 async def test_two_that_verify_at_once_do_the_work_once(world: World, writer: Writer) -> None:

@@ -108,9 +108,8 @@ class ErasureJob:
     async def _whole(self, conn: Connection, scope_key: int, one: Erasure) -> Noted:
         """A forget is settled when its job is done and each of its parts is."""
         lines = await queries.parts(conn, scope_key, one.erasure_id)
-        if lines is None:
-            return Noted(one.erasure_id, one.surfaces, self._settings.erasure_poll_ms / 1000, False)
-        return Noted(one.erasure_id, lines, self._settings.erasure_retry_s, not unsettled(lines))
+        wait = wait_s(one.attempts, lines, self._settings.erasure_retry_s)
+        return Noted(one.erasure_id, lines, wait, not unsettled(lines))
 
     async def _scan(self, conn: Connection, scope_key: int, group: Sequence[Erasure]) -> Lines:
         """Every scan over a group."""

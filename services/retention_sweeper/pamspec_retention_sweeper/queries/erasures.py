@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import orjson
 
 from pamspec_common.postgres import Connection
+from pamspec_common.surfaces import CLOSED, NOT_PRESENT, OPEN, SURFACES
 
 DUE_SQL = "SELECT scope_key FROM core.erasures_due($1)"
 OPEN_SQL = "SELECT open, failing, oldest FROM core.erasures_open()"
@@ -31,15 +32,14 @@ FROM unnest($2::text[], $3::text[], $4::float8[], $5::boolean[]) AS k (erasure_i
 WHERE e.scope_key = $1 AND e.erasure_id = k.erasure_id
 """
 
-PARTS_OPEN_SQL = """
-SELECT count(*) FILTER (WHERE p.closed_at IS NULL) FROM core.erasure p WHERE p.part_of = $2 AND p.scope_key = $1
-"""
+PARTS_TOTAL_SQL = "SELECT count(*) FROM core.erasure p WHERE p.part_of = $2 AND p.scope_key = $1"
 # The lines of all parts as one: settled where all are.
 PARTS_SQL = """
 SELECT s.key, count(*) FILTER (WHERE s.value ->> 'state' = 'closed') AS closed,
+  count(*) FILTER (WHERE s.value ->> 'state' IN ('closed', 'not_present')) AS settled,
   max((s.value ->> 'position')::bigint) AS position, max((s.value ->> 'attempts')::integer) AS attempts,
   coalesce(sum((s.value ->> 'repairs')::integer), 0)::integer AS repairs, max(s.value ->> 'checked_at') AS checked_at,
-  max(s.value ->> 'closed_at') AS closed_at, max(s.value ->> 'scan') AS scan
+  max(s.value ->> 'closed_at') AS closed_at, min(s.value ->> 'scan') AS scan, max(s.value ->> 'error') AS error
 FROM core.erasure p CROSS JOIN LATERAL jsonb_each(p.surfaces) s
 WHERE p.part_of = $2 AND p.scope_key = $1 GROUP BY s.key
 """
@@ -110,15 +110,15 @@ async def note(conn: Connection, scope_key: int, noted: Sequence[Noted]) -> None
     )
 
 
-async def parts(conn: Connection, scope_key: int, erasure_id: str) -> dict[str, dict[str, Any]] | None:
-    """The lines of a forget made of those of its parts; None while one of them is open."""
-    if await conn.fetchval(PARTS_OPEN_SQL, scope_key, erasure_id):
-        return None
-    found: dict[str, dict[str, Any]] = {}
+async def parts(conn: Connection, scope_key: int, erasure_id: str) -> dict[str, dict[str, Any]]:
+    """The lines of a forget made of those of its parts; where nothing was erased, nothing could be anywhere."""
+    total: int = await conn.fetchval(PARTS_TOTAL_SQL, scope_key, erasure_id)
+    found = {name: {"state": NOT_PRESENT, "attempts": 0} for name in SURFACES} if total == 0 else {}
     for row in await conn.fetch(PARTS_SQL, scope_key, erasure_id):
-        line = {name: row[name] for name in _LINE if row[name] is not None}
-        found[row["key"]] = {"state": "closed" if row["closed"] else "not_present", **line}
+        state = OPEN if row["settled"] < total else CLOSED if row["closed"] else NOT_PRESENT
+        line = {name: row[name] for name in _LINE if row[name] and not (name == "closed_at" and state == OPEN)}
+        found[row["key"]] = {"state": state, "attempts": 0, **line}
     return found
 
 
-_LINE = ("position", "attempts", "repairs", "checked_at", "closed_at", "scan")
+_LINE = ("position", "attempts", "repairs", "checked_at", "closed_at", "scan", "error")
