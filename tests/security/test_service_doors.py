@@ -21,7 +21,7 @@ import pamspec_write.app
 from pamspec_common.calls import Call
 from pamspec_common.internal import RemoteOperations
 from pamspec_common.peers import LocalPeer
-from pamspec_common.principal import PRINCIPAL_HEADER, Principal, TokenSigner
+from pamspec_common.principal import EVERY_SERVICE, PRINCIPAL_HEADER, Principal, TokenSigner
 from pamspec_common.server import serving
 from pamspec_common.service import Service
 from pamspec_delegation.settings import Settings as DelegationSettings
@@ -63,11 +63,11 @@ async def services(people: People) -> AsyncIterator[Mapping[str, tuple[Service, 
         yield {name: (one, await stack.enter_async_context(serving(one))) for name, one in built.items()}
 
 
-def _token(key: bytes = KEY, *, kid: str = KID, audience: str = "services", age_s: float = 0.0) -> str:
+def _token(key: bytes = KEY, *, kid: str = KID, audience: str = EVERY_SERVICE, age_s: float = 0.0) -> str:
     return TokenSigner(kid, key, audience, clock=lambda: time.time() - age_s).sign(MIGHTY)
 
 
-def _bad() -> dict[str, tuple[str, int]]:
+def _bad(service: str) -> dict[str, tuple[str, int]]:
     """Tokens that open nothing, with the status that each is answered with."""
     kid, body, mac = _token().split(".")
     claims = base64.urlsafe_b64decode(body)
@@ -88,6 +88,7 @@ def _bad() -> dict[str, tuple[str, int]]:
         "other kid": (_token(OTHER_KEY, kid="k2"), 401),
         "a kid that does not match": (f"k2.{body}.{mac}", 401),
         "wrong audience": (_token(audience="browsers"), 401),
+        "of the other services": (_token(audience=EVERY_SERVICE.replace(service, "")), 401),
         "after its minute": (_token(age_s=61), 503),
         "of another day": (_token(age_s=86_400), 503),
         "of tomorrow": (_token(age_s=-86_400), 503),
@@ -103,7 +104,7 @@ async def test_no_operation_answers_without_a_signed_principal(
     document = msgspec.json.encode({"scope_id": GARDEN})
     async with aiohttp.ClientSession() as session:
         remote = RemoteOperations(session, url)
-        for kind, (token, status) in _bad().items():
+        for kind, (token, status) in _bad(name).items():
             for operation in service.operations:
                 answer = await remote.call(Call(operation, token, document))
                 error = orjson.loads(answer.body)["error"]
@@ -128,7 +129,7 @@ async def test_no_stream_opens_without_a_signed_principal(
 ) -> None:
     _, url = services[name]
     async with aiohttp.ClientSession() as session:
-        for kind, (token, status) in _bad().items():
+        for kind, (token, status) in _bad(name).items():
             headers = {HEADER: token, "Authorization": f"Bearer {token}"} if token else {}
             async with session.request(method, url + path, headers=headers, data=b"{}") as response:
                 assert response.status == status, (kind, await response.text())

@@ -1,8 +1,9 @@
 """Principals: who calls, and the short-lived signed form in which services pass that on.
 
-Invariant: a service trusts a principal only from a token that it verified itself: HMAC-SHA256 under a named key, an
-audience, at most 60 seconds old. Verified tokens are cached by their text until they expire. A clock that jumps, in
-whichever direction, costs a new signature and no caller its access.
+Invariant: a service trusts a principal only from a token that it verified itself: HMAC-SHA256 under a named key, made
+for this service, at most 60 seconds old. A token for one service opens no other one; a service that hands a caller's
+request on signs the caller, whom it verified, anew for that one. Verified tokens are cached by their text until they
+expire. A clock that jumps, in whichever direction, costs a new signature and no caller its access.
 """
 
 from __future__ import annotations
@@ -20,6 +21,8 @@ from pamspec_common.settings import CommonSettings
 
 PRINCIPAL_HEADER = b"x-pamspec-principal"
 """Carries the signed principal on streams between services; one from outside is dropped."""
+EVERY_SERVICE = "write query subscription delegation indexing retention_sweeper relay"
+"""The audience of tools that speak to several services; what services sign names one."""
 TOKEN_LIFETIME_S = 60
 _MINT_AGAIN_S = 30
 _SKEW_S = 5
@@ -51,6 +54,7 @@ class Principal(msgspec.Struct, frozen=True):
 
 class _Claims(msgspec.Struct, array_like=True):
     audience: str
+    """Names of services, with a space between them."""
     expires: float
     principal: Principal
 
@@ -60,41 +64,42 @@ _decoder = msgspec.msgpack.Decoder(_Claims)
 
 
 class TokenSigner:
-    """Mints `<kid>.<claims>.<mac>` for one audience; a token is reused for half of its life."""
+    """Mints `<kid>.<claims>.<mac>` for a service; a token is reused for half of its life."""
 
     def __init__(
-        self, kid: str, key: bytes, audience: str = "services", clock: Callable[[], float] = time.time
+        self, kid: str, key: bytes, audience: str = EVERY_SERVICE, clock: Callable[[], float] = time.time
     ) -> None:
         self._kid, self._key, self._audience, self._clock = kid, key, audience, clock
-        self._minted: dict[Principal, tuple[float, str]] = {}
+        self._minted: dict[tuple[str, Principal], tuple[float, str]] = {}
 
     @classmethod
-    def of(cls, settings: CommonSettings) -> TokenSigner:
-        """With the first of the keys between services; without any, its tokens verify nowhere."""
-        kid, key = next(iter(settings.token_key_bytes().items()), ("none", b""))
-        return cls(kid, key)
+    def of(cls, settings: CommonSettings, audience: str = "write") -> TokenSigner:
+        """With the first of the keys between services; without any, its tokens verify nowhere.
 
-    def sign(self, principal: Principal) -> str:
-        """A token for a principal, valid for at least 30 and at most 60 seconds."""
-        now = self._clock()
-        held = self._minted.get(principal)
+        What services ask of one another is mostly a command of the write service.
+        """
+        kid, key = next(iter(settings.token_key_bytes().items()), ("none", b""))
+        return cls(kid, key, audience)
+
+    def sign(self, principal: Principal, audience: str | None = None) -> str:
+        """A token for a principal at a service (its own audience where none is named), valid for 30 to 60 seconds."""
+        now, audience = self._clock(), audience or self._audience
+        held = self._minted.get((audience, principal))
         if held is not None and 0 <= now - held[0] < _MINT_AGAIN_S:
             return held[1]
-        claims = _encoder.encode(_Claims(self._audience, now + TOKEN_LIFETIME_S, principal))
+        claims = _encoder.encode(_Claims(audience, now + TOKEN_LIFETIME_S, principal))
         body = base64.urlsafe_b64encode(claims).decode()
         token = f"{self._kid}.{body}.{_mac(self._key, self._kid, body)}"
         if len(self._minted) >= _CACHE_LIMIT:
             self._minted.clear()
-        self._minted[principal] = (now, token)
+        self._minted[audience, principal] = (now, token)
         return token
 
 
 class TokenVerifier:
-    """Verifies tokens of one audience; keys are held by kid so that they can rotate with overlap."""
+    """Verifies tokens for one service; keys are held by kid so that they can rotate with overlap."""
 
-    def __init__(
-        self, keys: Mapping[str, bytes], audience: str = "services", clock: Callable[[], float] = time.time
-    ) -> None:
+    def __init__(self, keys: Mapping[str, bytes], audience: str, clock: Callable[[], float] = time.time) -> None:
         self._keys, self._audience, self._clock = dict(keys), audience, clock
         self._verified: dict[str, tuple[float, Principal]] = {}
 
@@ -128,8 +133,8 @@ class TokenVerifier:
             claims = _decoder.decode(base64.urlsafe_b64decode(body))
         except (binascii.Error, msgspec.DecodeError):
             raise forged from None
-        if claims.audience != self._audience:
-            raise forged
+        if self._audience not in claims.audience.split(" "):
+            raise Unauthenticated("The signed principal is for another service; sign it for this one.")
         return claims
 
 

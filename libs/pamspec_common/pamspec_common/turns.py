@@ -13,6 +13,8 @@ from collections import deque
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
+LINES = 10_000
+"""Tenants whose lines are remembered."""
 RECENT_S = 1.0
 """For how long a line that asked for a place counts as there."""
 
@@ -103,7 +105,7 @@ class Turns:
 
 
 class Places:
-    """Places for tenants by their ids, with a line for each that has or wants one."""
+    """Places for tenants by their ids, with a line for each."""
 
     def __init__(self, places: int, share: int, beside: int | None = None) -> None:
         self._turns = Turns(places, share, beside)
@@ -112,17 +114,18 @@ class Places:
     @asynccontextmanager
     async def place(self, tenant_id: str, wait_s: float) -> AsyncIterator[None]:
         """A place of a tenant, for as long as the block takes; TimeoutError when it does not come in time."""
-        line = self._lines.get(tenant_id)
-        if line is None:
-            line = self._lines[tenant_id] = Line()
+        line = self._lines.get(tenant_id) or self._new(tenant_id)
+        if not self._turns.take(line):
+            async with asyncio.timeout(wait_s):
+                await self._turns.wait(line)
         try:
-            if not self._turns.take(line):
-                async with asyncio.timeout(wait_s):
-                    await self._turns.wait(line)
-            try:
-                yield
-            finally:
-                self._turns.give_back(line)
+            yield
         finally:
-            if not line.busy and all(waiter.done() for waiter in line.waiting) and self._lines.get(tenant_id) is line:
-                del self._lines[tenant_id]
+            self._turns.give_back(line)
+
+    def _new(self, tenant_id: str) -> Line:
+        """A line; of many, those that neither have nor want a place are forgotten."""
+        if len(self._lines) >= LINES:
+            self._lines = {name: one for name, one in self._lines.items() if one.busy or one.waiting}
+        line = self._lines[tenant_id] = Line()
+        return line

@@ -1,9 +1,12 @@
 """Signed principals: what is trusted, for how long, and what a jumping clock does to them."""
 
 import pytest
+from pydantic import SecretBytes, SecretStr
 
+from pamspec_common import contracts
 from pamspec_common.errors import ServiceUnavailable, Unauthenticated
-from pamspec_common.principal import Principal, TokenSigner, TokenVerifier
+from pamspec_common.principal import EVERY_SERVICE, Principal, TokenSigner, TokenVerifier
+from pamspec_common.settings import CommonSettings
 
 KEY = b"k" * 32
 AGENT = Principal("tenant:a", "agent:a", "agent", frozenset({"audit"}))
@@ -30,7 +33,7 @@ def signer(clock: Clock) -> TokenSigner:
 
 @pytest.fixture
 def verifier(clock: Clock) -> TokenVerifier:
-    return TokenVerifier({"k1": KEY}, clock=clock)
+    return TokenVerifier({"k1": KEY}, "query", clock=clock)
 
 
 def test_a_token_is_reused_for_half_of_its_life_and_trusted_for_all_of_it(
@@ -69,3 +72,23 @@ def test_what_is_missing_foreign_or_forged_is_not_trusted(signer: TokenSigner, v
     for bad in (None, "", "x", f"k2.{body}.{mac}", f"{kid}.{body}x.{mac}", f"{kid}.{body}.{mac[:-1]}", foreign):
         with pytest.raises(Unauthenticated):
             verifier.verify(bad)
+
+
+def test_a_token_for_one_service_opens_no_other_one() -> None:
+    signer = TokenSigner.of(
+        CommonSettings(database_url=SecretStr("postgresql://x"), token_keys={"k1": SecretBytes(KEY)})
+    )
+    services = EVERY_SERVICE.split()
+    assert set(services) >= {one.service for one in contracts.operations().values()}
+    for audience in services:
+        token = signer.sign(AGENT, audience)
+        for service in services:
+            verifier = TokenVerifier({"k1": KEY}, service)
+            if service == audience:
+                assert verifier.verify(token) == AGENT
+            else:
+                with pytest.raises(Unauthenticated, match="another service"):
+                    verifier.verify(token)
+    assert TokenVerifier({"k1": KEY}, "write").verify(signer.sign(AGENT)) == AGENT, "services ask write, mostly"
+    with pytest.raises(Unauthenticated):
+        TokenVerifier({"k1": KEY}, "w").verify(signer.sign(AGENT))

@@ -69,7 +69,6 @@ async def test_places_of_one_tenant_leave_some_for_another() -> None:
     async with asyncio.timeout(30):
         await asyncio.gather(*noisy, *quiet)
     assert order.index("tenant:quiet", 4) <= 6, "the line of the quiet one has its turn before the rest of the noisy"
-    assert not places._lines, "nobody is remembered who neither has nor wants a place"
 
 
 async def test_a_place_that_does_not_come_in_time_is_no_place() -> None:
@@ -81,4 +80,15 @@ async def test_a_place_that_does_not_come_in_time_is_no_place() -> None:
     for tenant_id in ("tenant:u", "tenant:t"):
         async with places.place(tenant_id, 30):
             pass
-    assert not places._lines
+
+
+async def test_one_tenant_that_comes_again_is_not_another_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("pamspec_common.turns.LINES", 3)
+    places = Places(4, 3, 1)
+    for number in range(10):
+        async with places.place(f"tenant:{number}", 30):
+            assert len(places._lines) <= 3, "idle lines are forgotten"
+    alone = Places(4, 3, 1)
+    for _ in range(2):
+        async with alone.place("tenant:t", 30), alone.place("tenant:t", 30), alone.place("tenant:t", 30):
+            pass

@@ -7,7 +7,7 @@ from pamspec_common.calls import Operations
 from pamspec_common.consuming.consumer import Consumer
 from pamspec_common.errors import PamspecError
 from pamspec_common.peers import Peer, RemotePeer, closing, peer_session
-from pamspec_common.principal import TokenVerifier
+from pamspec_common.principal import TokenSigner, TokenVerifier
 from pamspec_common.service import Background, Part, Service
 from pamspec_delegation.confirming import Confirmations
 from pamspec_delegation.documents import Check, Explain, ListDelegations
@@ -33,13 +33,21 @@ class _App:
         )
         self._hints = Hints(settings, self._confirmations.forget)
         self._consumer = Consumer("delegation", "delegation", settings, Counting(self._confirmations.forget))
-        operations = self._operations(TokenVerifier(keys), write)
+        operations = self._operations(TokenVerifier(keys, "delegation"), write)
         self.service = Service("delegation", operations, self._readiness, self._start, self._stop)
 
     def _operations(self, verifier: TokenVerifier, write: Peer) -> Operations:
         authorizer = Authorizer(self._store.rights)
         lifetime_s = self._settings.delegation_lifetime_ms / 1000
-        checking = Checking(self._store, write, authorizer, self._confirmations, self._shared, lifetime_s)
+        checking = Checking(
+            self._store,
+            write,
+            TokenSigner.of(self._settings),
+            authorizer,
+            self._confirmations,
+            self._shared,
+            lifetime_s,
+        )
         listing = Listing(self._store, authorizer)
         return {
             "check_delegation": handler(verifier, Check, checking.check),

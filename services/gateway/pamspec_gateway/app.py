@@ -103,10 +103,10 @@ class _Gateway:
         )
         kid, key = next(iter(settings.token_key_bytes().items()))
         tokens = IdentityTokens(settings.token_issuers, self._signing_keys, guesses, skew_s=settings.token_skew_s)
-        guard = Guard([self._keys, tokens], TokenSigner(kid, key), limiter=self._limiter)
+        guard = Guard([self._keys, tokens], TokenSigner(kid, key, ""), limiter=self._limiter)
         catalogue = contracts.operation_catalogue()
         routes = {
-            name: Route(name, self._peers[operation.service], name in _WAITING)
+            name: Route(name, self._peers[operation.service], name in _WAITING, operation.service)
             for name, operation in catalogue.operations.items()
             if operation.public and operation.streams is None
         }
@@ -159,12 +159,15 @@ class _Gateway:
 
     def _doors(self, guard: Guard, catalogue: OperationCatalogue, routes: Mapping[str, Route]) -> ASGIApp:
         transfers = {
-            f"/v1/{name}": Transfer(name, self._peers[operation.service], operation.streams)
+            f"/v1/{name}": Transfer(name, self._peers[operation.service], operation.streams, operation.service)
             for name, operation in catalogue.operations.items()
             if operation.public and operation.streams is not None
         }
         rest = framework(catalogue, routes, guard, self._load)
-        channels = {kind: (channel.path, self._peers[channel.service]) for kind, channel in catalogue.channels.items()}
+        channels = {
+            kind: (channel.path, channel.service, self._peers[channel.service])
+            for kind, channel in catalogue.channels.items()
+        }
         rest = TransferDoor(transfers, guard, self._load, rest, self._settings.channel_recheck_s)
         self._streams = StreamDoor(channels, guard, self._load, rest, self._settings.channel_recheck_s)
         return OperationDoor({f"/v1/{name}": route for name, route in routes.items()}, guard, self._load, self._streams)

@@ -47,13 +47,25 @@ class Authenticator(Protocol):
         """The caller; Unauthenticated when the credential is not valid, ServiceUnavailable when that can't be told."""
 
 
+class Tokens(dict[str, str]):
+    """The signed principal of one caller, by the service that it is for; signed when it is first wanted."""
+
+    def __init__(self, signer: TokenSigner, principal: Principal) -> None:
+        super().__init__()
+        self._signer, self._principal = signer, principal
+
+    def __missing__(self, service: str) -> str:
+        token = self[service] = self._signer.sign(self._principal, service)
+        return token
+
+
 class Admission(NamedTuple):
     """What the door needs of an admitted caller."""
 
     until: float
     signed_at: float
     """By the clock of the machine, on which services judge the age of the token."""
-    token: str
+    tokens: Tokens
     principal: Principal
     holder: Holder
 
@@ -127,7 +139,7 @@ class Guard:
         return Admission(
             self._clock() + min(identity.lifetime_s, _MAX_LIFETIME_S),
             self._wall(),
-            self._signer.sign(identity.principal),
+            Tokens(self._signer, identity.principal),
             identity.principal,
             holder,
         )

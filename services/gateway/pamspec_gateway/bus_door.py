@@ -115,7 +115,7 @@ class BusDoor:
                 raise too_large(limit)
             check_content_type(headers)
             room.take(len(message.data))
-            call = make_call(operation, admission, bytes(message.data), headers, self._limit)
+            call = make_call(route, admission, bytes(message.data), headers, self._limit)
             calling = self._load.limiter.call(admission.holder, route.peer, call, waits=route.waits)
             if route.waits:
                 answer = await while_admitted(self._guard, calling, lambda: still_holds(admit()))

@@ -52,7 +52,7 @@ def endpoint(convenience: Convenience, route: Route, guard: Guard, load: Load) -
                 check_length(headers, limit)
                 members = {**query_members(request, kinds), **request.path_params}
                 body = await _body(request, headers, limit, room) if has_body else {}
-                call = make_call(route.operation, admission, document(body, members), headers)
+                call = make_call(route, admission, document(body, members), headers)
                 answering = load.limiter.call(admission.holder, route.peer, call, waits=route.waits)
                 if route.waits:
                     still = partial(guard.still_admits, headers, address_of(request.scope))

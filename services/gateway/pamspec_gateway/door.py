@@ -36,6 +36,8 @@ class Route(NamedTuple):
     peer: Peer
     waits: bool
     """Whether its calls may wait long without costing anything."""
+    service: str
+    """The name of the service, for which callers are signed."""
 
 
 class Capacity(NamedTuple):
@@ -170,7 +172,7 @@ class OperationDoor:
             check_length(headers, limit)
             check_content_type(headers)
             body = await read_body(receive, limit, room.take)
-            call = make_call(route.operation, admission, body, headers)
+            call = make_call(route, admission, body, headers)
             answering = load.limiter.call(admission.holder, route.peer, call, waits=route.waits)
             if not route.waits:
                 return await answering
@@ -204,17 +206,18 @@ def headers_of(scope: Scope) -> dict[bytes, bytes]:
 
 
 def make_call(
-    operation: str,
+    route: Route,
     admission: Admission,
     body: bytes,
     headers: Mapping[bytes, bytes],
     answer_bytes: int | None = None,
 ) -> Call:
     """The call of an operation with what the headers add to its document."""
+    operation, token = route.operation, admission.tokens[route.service]
     key = headers.get(b"idempotency-key")
     trace = headers.get(b"traceparent")
     if key is None and trace is None:
-        return Call(operation, admission.token, body, answer_bytes=answer_bytes)
+        return Call(operation, token, body, answer_bytes=answer_bytes)
     if key is not None and (len(key) > _MAX_KEY_HEADER or not key.isascii()):
         raise InvalidRequest(
             f"The header Idempotency-Key takes at most {_MAX_KEY_HEADER} ASCII characters; shorten it.",
@@ -222,7 +225,7 @@ def make_call(
         )
     return Call(
         operation,
-        admission.token,
+        token,
         body,
         key.decode("ascii") if key is not None else None,
         trace.decode("ascii") if trace is not None and len(trace) <= 64 and trace.isascii() else None,

@@ -28,9 +28,9 @@ class StreamDoor:
     """Answers the channels, whose paths are templates; everything else goes to `rest`."""
 
     def __init__(
-        self, channels: Mapping[str, tuple[str, Peer]], guard: Guard, load: Load, rest: ASGIApp, recheck_s: float
+        self, channels: Mapping[str, tuple[str, str, Peer]], guard: Guard, load: Load, rest: ASGIApp, recheck_s: float
     ) -> None:
-        self._channels = [(kind, _pattern(path), peer) for kind, (path, peer) in channels.items()]
+        self._channels = [(kind, _pattern(path), name, peer) for kind, (path, name, peer) in channels.items()]
         self._guard, self._load, self._rest, self._recheck_s = guard, load, rest, recheck_s
         self._stopping = asyncio.Event()
         self._idle = asyncio.Event()
@@ -39,16 +39,16 @@ class StreamDoor:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         wanted = "websocket" if scope["type"] == "websocket" else "sse"
-        for kind, pattern, peer in self._channels:
+        for kind, pattern, service, peer in self._channels:
             if pattern.fullmatch(scope["path"]):
                 if kind == wanted:
-                    await self._stream(peer, scope, receive, send)
+                    await self._stream(service, peer, scope, receive, send)
                     return
                 if scope["type"] == "http":
                     break
         await self._rest(scope, receive, send)
 
-    async def _stream(self, peer: Peer, scope: Scope, receive: Receive, send: Send) -> None:
+    async def _stream(self, service: str, peer: Peer, scope: Scope, receive: Receive, send: Send) -> None:
         is_http = scope["type"] == "http"
         if is_http and scope["method"] != "GET":
             await send_answer(send, not_allowed(scope["method"], "GET, OPTIONS"))
@@ -63,7 +63,7 @@ class StreamDoor:
                 self._load.limiter.charge(admission.holder)
                 ending: Ending = SseEnding(send) if is_http else WebSocketEnding(send)
                 sending = self._load.limiter.absences.holding(ending.send)
-                stream = peer.app(_with_principal(scope, admission.token), receive, sending)
+                stream = peer.app(_with_principal(scope, admission.tokens[service]), receive, sending)
                 await self._run(stream, ending, headers, address)
         except PamspecError as error:
             answer = refused(error)

@@ -32,6 +32,7 @@ class Transfer(NamedTuple):
     operation: str
     peer: Peer
     streams: Literal["request", "answer"]
+    service: str
 
 
 class TransferDoor:
@@ -79,7 +80,7 @@ class TransferDoor:
                 raise ServiceUnavailable("The service behind this operation does not answer; try again shortly.")
             sending = self._load.limiter.absences.holding(answering.send)
             passing = asyncio.ensure_future(
-                transfer.peer.app(_with_principal(scope, admission.token), receive, sending)
+                transfer.peer.app(_with_principal(scope, admission.tokens[transfer.service]), receive, sending)
             )
             try:
                 while not passing.done():

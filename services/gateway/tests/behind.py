@@ -53,7 +53,7 @@ class Behind:
 
     def handler(self, operation: str) -> Handler:
         """The handler of one operation."""
-        verifier = TokenVerifier(TOKEN_KEYS)
+        verifier = TokenVerifier(TOKEN_KEYS, contracts.operations()[operation].service)
 
         async def handle(call: Call) -> Answer:
             self.calls.append(

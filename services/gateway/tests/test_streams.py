@@ -34,7 +34,9 @@ class Streamed:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         self.scope = scope
-        assert TokenVerifier(TOKEN_KEYS).verify(self.header(b"x-pamspec-principal")).actor_id == "agent:a"
+        assert (
+            TokenVerifier(TOKEN_KEYS, "subscription").verify(self.header(b"x-pamspec-principal")).actor_id == "agent:a"
+        )
         listener = asyncio.create_task(self._listen(receive))
         sender = asyncio.create_task(self._websocket(send) if scope["type"] == "websocket" else self._sse(send))
         try:

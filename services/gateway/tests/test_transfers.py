@@ -71,9 +71,10 @@ class Importer:
 
 
 def actor_behind(scope: Scope) -> str:
+    service = contracts.operations()[scope["path"].removeprefix("/v1/")].service
     tokens = [value for name, value in scope["headers"] if name == b"x-pamspec-principal"]
     assert len(tokens) == 1
-    return TokenVerifier(TOKEN_KEYS).verify(tokens[0].decode()).actor_id
+    return TokenVerifier(TOKEN_KEYS, service).verify(tokens[0].decode()).actor_id
 
 
 async def test_every_streamed_operation_is_a_path_of_the_door(door: Door) -> None:

@@ -54,7 +54,7 @@ class _App:
         self._consumer = Consumer("indexing", "index_", settings, Indexing(projections))
         self._clearing = Clearing(self._store, projections, settings.index_cleaning_ms / 1000)
         self._building = Building(self._store, write, signer, rebuildable, settings.index_job_poll_ms / 1000)
-        operations = self._operations(TokenVerifier(settings.token_key_bytes()))
+        operations = self._operations(TokenVerifier(settings.token_key_bytes(), "indexing"))
         self.service = Service("indexing", operations, self._readiness, self._start, self._stop)
 
     def _operations(self, verifier: TokenVerifier) -> Operations:

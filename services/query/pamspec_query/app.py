@@ -169,10 +169,10 @@ def build(settings: Settings, write: Peer | None = None, indexing: Peer | None =
         denials = Denials("query", TokenSigner.of(settings), write.call, settings.denial_window_s)
     signer = TokenSigner.of(settings)
     finding = Finding(
-        None if indexing is None else PeerEmbedder(indexing, signer),
+        None if indexing is None else PeerEmbedder(indexing, TokenSigner.of(settings, "indexing")),
         None if settings.rerank_url is None else HttpReranker.of(settings),
     )
-    parts = _Query(settings, TokenVerifier(keys), Cursors(list(keys.values())), denials, signer, write, finding)
+    parts = _Query(settings, TokenVerifier(keys, "query"), Cursors(list(keys.values())), denials, signer, write, finding)
     operations = {
         "read": parts.operation("read", documents.Read, read),
         "query": parts.operation("query", documents.Query, query),

@@ -56,7 +56,7 @@ _log = logging.getLogger(__name__)
 class _App:
     def __init__(self, settings: Settings, write: Peer, lookup: Lookup | None) -> None:
         self._settings = settings
-        verifier, signer = TokenVerifier(settings.token_key_bytes()), TokenSigner.of(settings)
+        verifier, signer = TokenVerifier(settings.token_key_bytes(), "subscription"), TokenSigner.of(settings)
         self._denials = Denials("subscription", signer, write.call, settings.denial_window_s)
         self._store = Store(settings)
         access = Access(Authorizer(self._store.rights), Grants(self._store.session))

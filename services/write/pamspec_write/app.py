@@ -48,7 +48,7 @@ class _App:
         self._operations: Operations = {}
         handlers = {name: self._handler(name) for name in OPERATIONS}
         self._imports: Imports | None = None
-        door = ImportDoor(TokenVerifier(settings.token_key_bytes()), self._import)
+        door = ImportDoor(TokenVerifier(settings.token_key_bytes(), "write"), self._import)
         self.service = Service("write", handlers, self.readiness, self.start, self.stop, app=door)
         self._pool: Pool | None = None
         self._lanes: Lanes | None = None
@@ -70,7 +70,7 @@ class _App:
         lookup = Lookup(pool, settings, access, scopes, lanes)
         for object_type in CONTENT_TYPES:
             standard_schema(object_type)
-        verifier = TokenVerifier(settings.token_key_bytes())
+        verifier = TokenVerifier(settings.token_key_bytes(), "write")
         pepper = None if settings.key_pepper is None else settings.key_pepper.get_secret_value().encode()
         administration = Administration(pool, settings, access, authorizer, Keys(pepper))
         records = DenialRecords(pool, settings, access, lanes)

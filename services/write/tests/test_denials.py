@@ -41,7 +41,7 @@ class Told:
         self.status = 200
 
     async def __call__(self, call: Call) -> Answer:
-        principal = TokenVerifier({KID: KEY}).verify(call.principal)
+        principal = TokenVerifier({KID: KEY}, "write").verify(call.principal)
         assert call.operation == "record_denial"
         if self.status == 200:
             self.documents.append((principal.tenant_id, orjson.loads(call.body)))

@@ -11,12 +11,15 @@ import asyncio
 from collections import OrderedDict
 from dataclasses import dataclass, field
 
+from msgspec import structs
+
 from pamspec_common.authorization.rights import Authorizer, Epochs
 from pamspec_common.calls import HEADER_LEDGER_EPOCH, Answer
 from pamspec_common.delegation.grants import authority, is_party
 from pamspec_common.delegation.verdicts import Verdict, require, verdicts
 from pamspec_common.documents import Actor
 from pamspec_common.peers import Peer
+from pamspec_common.principal import TokenSigner
 from pamspec_common.strict_json import dumps
 from pamspec_delegation.confirming import Confirmations
 from pamspec_delegation.documents import Check, Explain, checked
@@ -35,6 +38,8 @@ class Checking:
 
     store: Store
     write: Peer
+    signer: TokenSigner
+    """Signs callers anew whose check is a command of the write service."""
     authorizer: Authorizer
     confirmations: Confirmations
     shared: SharedCache
@@ -44,7 +49,8 @@ class Checking:
     async def check(self, asked: Asked[Check]) -> Answer:
         """The grant, when the actor may carry the operation out under it now; AccessDenied with the reason else."""
         if asked.request.consume:
-            return await self.write.call(asked.call)
+            call = structs.replace(asked.call, principal=self.signer.sign(asked.principal, "write"))
+            return await self.write.call(call)
         checked(asked.request)
         name = _name(asked)
         held = await self._held(name)
