@@ -59,6 +59,14 @@ async def test_a_missing_stream_is_made_as_the_contract_says(client: Client) -> 
     assert again.info.created == made.info.created
 
 
+async def test_b43_streams_of_the_ledger_count_no_messages(client: Client) -> None:
+    """B43: a bound on messages, or on those of a subject, makes the server count subjects; age alone bounds it."""
+    config = (await streams.ensure(client, request())).info.config
+    assert (config["max_msgs"], config["max_msgs_per_subject"], config["max_bytes"]) == (-1, -1, -1)
+    assert config["max_age"] > 0
+    assert config["discard"] == "old"
+
+
 async def test_a_difference_is_reported_and_left_alone(client: Client) -> None:
     await streams.ensure(client, request(max_age=10**9 * 3600, discard="new", allow_direct=False))
     found = await streams.ensure(client, request())

@@ -172,7 +172,9 @@ def build(settings: Settings, write: Peer | None = None, indexing: Peer | None =
         None if indexing is None else PeerEmbedder(indexing, TokenSigner.of(settings, "indexing")),
         None if settings.rerank_url is None else HttpReranker.of(settings),
     )
-    parts = _Query(settings, TokenVerifier(keys, "query"), Cursors(list(keys.values())), denials, signer, write, finding)
+    parts = _Query(
+        settings, TokenVerifier(keys, "query"), Cursors(list(keys.values())), denials, signer, write, finding
+    )
     operations = {
         "read": parts.operation("read", documents.Read, read),
         "query": parts.operation("query", documents.Query, query),

@@ -191,7 +191,7 @@ async def test_a_read_that_takes_too_long_may_be_tried_again(seeding: Conn, data
     scope = Scope("workspace:a")
     scope.put("obj:x", 1)
     await scope.flush(seeding)
-    async with limited(database, door.principal, statement_timeout_ms=100) as strict:
+    async with limited(database, door.principal, statement_timeout_ms=2000) as strict:
         assert await strict.ok("read", scope_id="workspace:a", object_id="obj:x")
         async with locked(database, "version"):
             error = await strict.refused("read", scope_id="workspace:a", object_id="obj:x")

@@ -422,6 +422,25 @@ async def test_neighbours_by_name_are_strangers(seeding: Conn, door: Door, scope
         assert (await reader(door)("query", scope_id=name, query=ALL)).status == 404
 
 
+async def test_m004_names_that_begin_or_end_alike_are_other_scopes(seeding: Conn, door: Door) -> None:
+    """M004: a scope is not the one whose name begins or ends its own, in reads, queries and roles."""
+    names = ["a:foo", "a:foo/child", "a:foobar", "a:foo2", "a:alice", "a:malice"]
+    for name in names:
+        scope = Scope(name)
+        scope.put("obj:x", name)
+        await scope.flush(seeding)
+        if name in ("a:foo", "a:alice"):
+            await bind(seeding, "agent:guest", "reader", scope)
+    guest = door.as_("agent:guest", roles=())
+    for name in names:
+        found = await door.ok("query", scope_id=name, query={"kind": "structured"})
+        assert [item["envelope"]["canonical_content"] for item in found["items"]] == [name]
+        status = (await guest("read", scope_id=name, object_id="obj:x")).status
+        assert status == (200 if name in ("a:foo", "a:alice") else 404), name
+    listed = await guest.ok("list_scopes")
+    assert {one["scope_id"] for one in listed["scopes"]} == {"a:foo", "a:alice"}
+
+
 async def test_the_role_platform_lets_a_principal_read_for_its_agents(seeding: Conn, door: Door) -> None:
     """S9: by the role as by the right; what is seen is what that actor may see."""
     scope = Scope(SCOPE)

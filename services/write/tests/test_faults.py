@@ -83,6 +83,47 @@ async def test_commands_wait_for_a_lock_that_comes_free(writer: Writer, hold: Ho
     await writer.check_scope()
 
 
+SLOW_COMMIT_SQL = """
+CREATE FUNCTION core.wait_in_commit() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+  IF current_setting('application_name') = 'pamspec-write' AND pg_try_advisory_xact_lock(78) THEN
+    PERFORM pg_advisory_xact_lock_shared(77);
+  END IF;
+  RETURN NULL;
+END $$;
+CREATE CONSTRAINT TRIGGER wait_in_commit AFTER INSERT ON core.ledger DEFERRABLE INITIALLY DEFERRED
+  FOR EACH ROW EXECUTE FUNCTION core.wait_in_commit()"""
+
+
+@pytest.mark.parametrize("idle", ["0 seconds", "1 hour"])
+async def test_b01_b04_a_slow_commit_is_overtaken_by_nobody(writers: tuple[Writer, Writer], idle: str) -> None:
+    """B01, B04: whoever comes during a slow commit gets the sequence after it, however long the scope was idle."""
+    slow, quick = writers
+    await slow.create("before")
+    key, admin = await slow.scope_key(), slow.admin
+    moved = "UPDATE core.scope_head SET last_at = last_at - $2::text::interval WHERE scope_key = $1"
+    await admin.execute(moved, key, idle)
+    seen = "SELECT sequence FROM core.ledger WHERE scope_key = $1 ORDER BY sequence"
+    before = [row[0] for row in await admin.fetch(seen, key)]
+    await admin.execute(SLOW_COMMIT_SQL)
+    try:
+        await admin.execute("SELECT pg_advisory_lock(77)")
+        first = asyncio.create_task(slow.create("slow"))
+        await waiting_backends(slow, 1)
+        second = asyncio.create_task(quick.ok("create", claim(slow.scope, "quick")))
+        await waiting_backends(slow, 2)
+        assert [row[0] for row in await admin.fetch(seen, key)] == before, "neither shows before both do in order"
+        await admin.execute("SELECT pg_advisory_unlock(77)")
+        async with asyncio.timeout(60):
+            made = [answer["ledger_sequence"] for answer in await asyncio.gather(first, second)]
+    finally:
+        await admin.execute("SELECT pg_advisory_unlock_all()")
+        await admin.execute("DROP TRIGGER wait_in_commit ON core.ledger; DROP FUNCTION core.wait_in_commit")
+    assert made == [before[-1] + 1, before[-1] + 2]
+    assert [row[0] for row in await admin.fetch(seen, key)] == before + made
+    await slow.check_scope()
+
+
 async def test_what_moved_between_prefetch_and_lock_is_read_again(writers: tuple[Writer, Writer], hold: Hold) -> None:
     """Both decide on the version that they read before the lock, and only one of them may."""
     made = await writers[0].create("first")
