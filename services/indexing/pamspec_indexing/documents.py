@@ -10,6 +10,7 @@ from pamspec_common import documents
 from pamspec_common.documents import Actor, CommonFields
 from pamspec_common.embedding_spaces import MAX_DIMENSIONS
 from pamspec_common.ids import Id
+from pamspec_common.strict_json import LosslessFloat
 
 _Vector = Annotated[list[float], msgspec.Meta(min_length=1, max_length=MAX_DIMENSIONS)]
 
@@ -68,4 +69,15 @@ class DropVectors(OfScope, kw_only=True):
 
 def decode(kind: type[Any], document: Any) -> Any:
     """A request of `kind`; InvalidRequest names the member that does not fit."""
+    if kind is PutVectors and isinstance(document, dict) and "vectors" in document:
+        document = {**document, "vectors": _numbers(document["vectors"])}
     return documents.decode(kind, document)
+
+
+def _numbers(value: Any) -> Any:
+    """The same with numbers for the tokens that strict JSON keeps."""
+    if isinstance(value, LosslessFloat):
+        return float(value)
+    if isinstance(value, list):
+        return [_numbers(one) for one in value]
+    return {name: _numbers(one) for name, one in value.items()} if isinstance(value, dict) else value

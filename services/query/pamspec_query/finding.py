@@ -25,7 +25,7 @@ from pamspec_query.settings import Settings
 class Embedder(Protocol):
     """Makes the vector of a text that is looked for."""
 
-    async def embed(self, tenant_id: str, embedding_space_id: str, text: str) -> list[float]:
+    async def embed(self, tenant_id: str, scope_id: str, embedding_space_id: str, text: str) -> list[float]:
         """The vector of a query in a space; EmbeddingSpaceMismatch where the space takes no texts."""
 
 
@@ -51,10 +51,10 @@ class PeerEmbedder:
     def __init__(self, indexing: Peer, signer: TokenSigner) -> None:
         self._indexing, self._signer = indexing, signer
 
-    async def embed(self, tenant_id: str, embedding_space_id: str, text: str) -> list[float]:
+    async def embed(self, tenant_id: str, scope_id: str, embedding_space_id: str, text: str) -> list[float]:
         """The vector of a query in a space; the refusal of the indexing service otherwise."""
         token = self._signer.sign(service_principal("query", tenant_id))
-        document = {"embedding_space_id": embedding_space_id, "text": text}
+        document = {"scope_id": scope_id, "embedding_space_id": embedding_space_id, "text": text}
         told = await self._indexing.call(Call("embed_text", token, dumps(document)))
         if told.status >= 400:
             raise told_error(told.status, told.body)
@@ -123,14 +123,14 @@ class Finding:
         if self.reranker is not None:
             await self.reranker.close()
 
-    async def vector(self, tenant_id: str, embedding_space_id: str, text: str) -> list[float]:
+    async def vector(self, tenant_id: str, scope_id: str, embedding_space_id: str, text: str) -> list[float]:
         """The vector of a text; ServiceUnavailable where nothing makes any."""
         if self.embedder is None:
             raise ServiceUnavailable(
                 "No embedder is in reach; send query.vector, or leave vectors out with the modes of hybrid.",
                 details={"reason": "embedder_unavailable"},
             )
-        return await self.embedder.embed(tenant_id, embedding_space_id, text)
+        return await self.embedder.embed(tenant_id, scope_id, embedding_space_id, text)
 
 
 NO_FINDING = Finding()

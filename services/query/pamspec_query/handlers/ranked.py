@@ -111,7 +111,8 @@ async def _embedded(context: Context, request: Query, looked: Ranked) -> Sequenc
     assert looked.text is not None
     async with context.moment(request) as moment:
         known = await space(moment.conn, context.principal.tenant_id, looked.embedding_space_id)
-    vector = await context.finding.vector(context.principal.tenant_id, looked.embedding_space_id, looked.text)
+    who = (context.principal.tenant_id, request.scope_id)
+    vector = await context.finding.vector(*who, looked.embedding_space_id, looked.text)
     check_vector(known, vector, "query.text")
     return vector
 

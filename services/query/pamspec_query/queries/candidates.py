@@ -34,10 +34,15 @@ _PLACES: tuple[LiteralString, ...] = ("r0", "r1", "r2")
 _LOOSE: tuple[LiteralString, ...] = ("a0", "a1", "a2")
 
 WATERMARKS_SQL = """
-SELECT h.scope_key, h.last_at, w.index_id,
+SELECT h.scope_key, h.last_at, i.index_id,
        CASE WHEN w.ledger_epoch = h.ledger_epoch THEN w.sequence ELSE 0 END AS sequence
 FROM core.scope_head h
-LEFT JOIN index_.watermark w ON w.scope_key = h.scope_key AND w.index_id = ANY ($2::text[])
+CROSS JOIN unnest($2::text[]) i (index_id)
+LEFT JOIN index_.watermark w ON w.scope_key = h.scope_key AND w.index_id = CASE
+  WHEN starts_with(i.index_id, 'index:vector:') AND NOT EXISTS (
+    SELECT FROM index_.scope_space p
+    WHERE p.scope_key = h.scope_key AND 'index:vector:' || p.embedding_space_id = i.index_id)
+  THEN 'index:lexical' ELSE i.index_id END
 WHERE h.scope_key = ANY ($1::bigint[])
 """
 
@@ -92,7 +97,10 @@ class Found:
 async def watermarks(
     conn: Connection, scope_keys: Sequence[int], index_ids: Sequence[str]
 ) -> dict[int, tuple[datetime, dict[str, int]]]:
-    """By scope: when its last entry was recorded, and up to where each of the indexes is complete; 0 for none."""
+    """By scope: when its last entry was recorded, and up to where each of the indexes is complete; 0 for none.
+
+    A space that a scope has no vectors of is as far as whatever takes the scope's entries in: nothing of it is missing.
+    """
     found: dict[int, tuple[datetime, dict[str, int]]] = {}
     for row in await conn.fetch(WATERMARKS_SQL, scope_keys, index_ids):
         _, known = found.setdefault(row["scope_key"], (row["last_at"], dict.fromkeys(index_ids, 0)))
