@@ -27,9 +27,7 @@ GIVEN = (
     *("quality_signals", "relationship_refs", "schema_id", "lifecycle_state", "validation_state"),
 )
 """Members of an object that its writer chooses."""
-NOT_YET = {
-    "vector-without-embedding-space": "put_vectors",
-}
+NOT_YET: dict[str, str] = {}
 """Documents of operations that are not offered yet, by the operation that they need."""
 
 
@@ -245,7 +243,7 @@ async def query_is_answered(http: Http, vector: Document) -> None:
 
 
 async def query_needs_its_space(http: Http, vector: Document) -> None:
-    """The draft's semantic query is understood; no embedding space exists yet, and it is told so."""
+    """The draft's semantic query is understood; its space is not described here, and it is told so."""
     answer = await http.call("query", {name: value for name, value in vector.items() if name != "scope_id"})
     assert answer.code == "embedding_space_mismatch"
 
@@ -375,6 +373,13 @@ async def by_space(http: Http, instance: Document) -> Answer:
     return await http.call("query", {"query": {"kind": "semantic", "text": "n"}, **space})
 
 
+async def of_no_space(http: Http, instance: Document) -> Answer:
+    """A vector that names no space."""
+    made = await http.claim({"n": 1})
+    about = {"object_id": made["object_id"], "version_id": made["version_id"]}
+    return await http.call("put_vectors", {"vectors": [{**about, "vector": instance["vector"]}]})
+
+
 async def by_contributor(http: Http, instance: Document) -> Answer:
     """A promotion of lifecycle by somebody whose role does not move it."""
     at = await http.claim({"n": 1}, lifecycle_state="candidate")
@@ -418,6 +423,7 @@ REFUSED: dict[str, Callable[[Http, Document], Awaitable[Answer]]] = {
     "tool-invocation-missing-tool-name": as_content("tool_invocation"),
     "tool-result-without-invocation": as_content("tool_result"),
     "unauthorized-lifecycle-promotion": by_contributor,
+    "vector-without-embedding-space": of_no_space,
     "working-memory-missing-task-ref": as_content("working_memory"),
 }
 OTHERWISE = {

@@ -8,6 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+import orjson
+
 from pamspec_common.analysis import analyze, texts_of
 from services.query.tests.seeds import Conn, Scope, Version
 
@@ -80,3 +82,57 @@ async def mark(conn: Conn, scope: Scope, index_id: str, sequence: int) -> None:
 def lexical(text: str, **query: Any) -> dict[str, Any]:
     """A query by words alone."""
     return {"kind": "hybrid", "text": text, "modes": ["lexical"], **query}
+
+
+SPACE: dict[str, Any] = {
+    "embedding_space_id": "space:axes",
+    "provider": "test",
+    "model": "axes",
+    "model_revision": "1",
+    "dimensions": 3,
+    "distance_metric": "cosine",
+    "normalization": "none",
+    "preprocessing_profile": "none",
+    "embedding_kind": "dense",
+    "canonicalization_rules": "none",
+}
+
+
+async def vectors(conn: Conn, scope: Scope, given: dict[str, Sequence[float]], **space: Any) -> str:
+    """Vectors of indexed objects, by the name behind their scheme, in a space of the tenant; its id."""
+    described = {**SPACE, **space}
+    space_id: str = described["embedding_space_id"]
+    await conn.execute(
+        "INSERT INTO core.embedding_space (tenant_id, embedding_space_id, descriptor, dimensions, distance_metric,"
+        " operation_id) VALUES ($1, $2, $3, $4, $5, 'op:test') ON CONFLICT DO NOTHING",
+        scope.tenant_id,
+        space_id,
+        orjson.dumps(described).decode(),
+        described["dimensions"],
+        described["distance_metric"],
+    )
+    await conn.execute(
+        "INSERT INTO index_.scope_space (scope_key, embedding_space_id, automatic, state)"
+        " VALUES ($1, $2, false, 'current') ON CONFLICT DO NOTHING",
+        scope.key,
+        space_id,
+    )
+    await conn.execute(
+        "INSERT INTO index_.vectors (scope_key, space_key, doc, chunk, dimensions, metric, embedding, digest)"
+        ' SELECT $1, s.space_key, i.doc, 0, s.dimensions, left(s.distance_metric, 1)::"char", g.vector::vector,'
+        " 'digest' FROM unnest($3::text[], $4::text[]) g (object_id, vector)"
+        " JOIN index_.indexed_object i ON i.scope_key = $1 AND i.object_id = g.object_id"
+        " JOIN core.embedding_space s ON s.tenant_id = $5 AND s.embedding_space_id = $2",
+        scope.key,
+        space_id,
+        [f"obj:{name}" for name in given],
+        [orjson.dumps(list(vector)).decode() for vector in given.values()],
+        scope.tenant_id,
+    )
+    await mark(conn, scope, f"index:vector:{space_id}", scope.last_seq)
+    return space_id
+
+
+def near(vector: Sequence[float], **query: Any) -> dict[str, Any]:
+    """A query by a vector alone."""
+    return {"kind": "semantic", "vector": list(vector), **query}

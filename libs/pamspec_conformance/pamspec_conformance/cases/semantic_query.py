@@ -165,8 +165,16 @@ async def exact_answers_repeat(t: Trial) -> None:
         "min_sequence": floor,
         "wait_ms": 20_000,
     }
-    bodies = {(await t.send("query", **members)).body for _ in range(3)}
-    t.same(len(bodies), 1, "different answers")
+    states: dict[Any, list[bytes]] = {}
+    for _ in range(20):
+        reply = await t.send("query", **members)
+        t.check(reply.refusal is None, "an exact query was refused")
+        bodies = states.setdefault(reply.document["index"]["watermark"], [])
+        bodies.append(reply.body)
+        t.same(len(set(bodies)), 1, "different answers of one state")
+        if len(bodies) == 3:
+            return
+    t.check(False, "no index state was met three times")
 
 
 @case("P14", "P184", "P25", "P122")
