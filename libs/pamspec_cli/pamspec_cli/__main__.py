@@ -44,6 +44,8 @@ COMMANDS = (
     "export",
     "import",
     "checkpoints",
+    "provision",
+    "migrate",
     "bench",
     "conformance",
 )

@@ -29,6 +29,9 @@ class Deployment:
     ports: Mapping[str, int]
     checkpoint_keys: KeyDirectory | None = None
     checkpoint_dir: Path | None = None
+    hosts: Mapping[str, str] = field(default_factory=dict)
+    """Of each service as its peers call it; loopback where nothing is said."""
+    listen: str = LOOPBACK
 
     @classmethod
     def of(cls, data: DataDirectory, addresses: Addresses, gateway_port: int | None) -> "Deployment":
@@ -45,7 +48,7 @@ class Deployment:
 
     def url(self, service: str) -> str:
         """Where the service listens when it is a process of its own."""
-        return f"http://{LOOPBACK}:{self.ports[service]}"
+        return f"http://{self.hosts.get(service, LOOPBACK)}:{self.ports[service]}"
 
     def variables(self, service: str) -> dict[str, str]:
         """The PAMSPEC_ variables of one service."""
@@ -55,7 +58,7 @@ class Deployment:
             "PAMSPEC_VALKEY_URL": self.addresses.valkey_url,
             "PAMSPEC_TOKEN_KEYS": json.dumps(dict(self.token_keys)),
             "PAMSPEC_KEY_PEPPER": self.key_pepper,
-            "PAMSPEC_HOST": LOOPBACK,
+            "PAMSPEC_HOST": self.listen,
             "PAMSPEC_PORT": str(self.ports[service]),
         }
         if self.addresses.nats_seed:

@@ -3,6 +3,7 @@
 import argparse
 import asyncio
 import json
+import os
 import sys
 
 import aiohttp
@@ -20,7 +21,13 @@ def add(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """0 when the service takes work (ready, or degraded: a part lags), 1 otherwise."""
+    """0 when the service takes work (ready, or degraded: a part lags), 1 otherwise.
+
+    PAMSPEC_URL names a service that runs elsewhere, unless a data directory is named.
+    """
+    elsewhere = os.environ.get("PAMSPEC_URL")
+    if elsewhere and not arguments.data and not os.environ.get("PAMSPEC_DATA"):
+        return _tell({"gateway": elsewhere} | asyncio.run(_readiness(elsewhere.rstrip("/"))), arguments.json)
     data = DataDirectory(chosen(arguments.data))
     owner, noted = data.owner(), data.noted()
     gateway = noted.get("gateway")
@@ -28,7 +35,11 @@ def run(arguments: argparse.Namespace) -> int:
     if owner is not None:
         answer = asyncio.run(_readiness(gateway)) if isinstance(gateway, str) else {"status": "starting"}
         document |= answer | {"mode": noted.get("mode"), "processes": noted.get("processes", {})}
-    if arguments.json:
+    return _tell(document, arguments.json)
+
+
+def _tell(document: dict[str, object], as_json: bool) -> int:
+    if as_json:
         json.dump(document, sys.stdout, indent=2)
         print()
     else:
@@ -48,11 +59,12 @@ async def _readiness(gateway: str) -> dict[str, object]:
 
 
 def _lines(document: dict[str, object]) -> list[str]:
-    lines = [f"{document['status']}  {document['gateway'] or ''}  {document['data']}".replace("    ", "  ")]
+    where = (str(document[name]) for name in ("status", "gateway", "data") if document.get(name))
+    lines = ["  ".join(where)]
     parts = document.get("parts")
     for name, part in sorted(parts.items()) if isinstance(parts, dict) else ():
         details = "  ".join(f"{key}={value}" for key, value in part.items() if key not in ("ok", "essential"))
         lines.append(f"  {'ok     ' if part.get('ok') else 'behind '} {name:<24} {details}".rstrip())
-    if document["pid"] is None:
+    if "data" in document and document["pid"] is None:
         lines.append(f"  start it with  pamspec up --data {document['data']}")
     return lines

@@ -8,7 +8,7 @@ holds public keys alone: each seed lies in a file of its own.
 import json
 import os
 import signal
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from importlib.metadata import PackageNotFoundError, distribution
@@ -143,11 +143,7 @@ class EmbeddedNats:
         self.directory.mkdir(mode=0o700, parents=True, exist_ok=True)
         await self.process.end_remnants()
         port = self._wanted_port if self._wanted_port and port_is_free(self._wanted_port) else free_port()
-        seeds = {
-            f"{name}_seed": secrets.kept(self.directory / f"{name}.nk", partial(new_seed, kind))
-            for name, kind in _SEEDS.items()
-            if name != "agent" or self._agent is not None
-        }
+        seeds = kept_seeds(self.directory, agent=self._agent is not None)
         address = NatsAddress(LOOPBACK, port, free_port(), **seeds)
         secrets.write_private(self.config_file, json.dumps(self._config(address), indent=2) + "\n")
         self.process.spawn([str(binary()), "--config", str(self.config_file)])
@@ -166,44 +162,64 @@ class EmbeddedNats:
         jetstream: dict[str, object] = {"store_dir": str(self.store), "sync_interval": self._sync_interval}
         if self._max_file_bytes is not None:
             jetstream["max_file_store"] = self._max_file_bytes
-        return {
+        own = {
             "server_name": "pamspec-embedded",
             "listen": f"{address.host}:{address.port}",
             "http": f"{address.host}:{address.monitor_port}",
-            "max_payload": MAX_PAYLOAD,
-            "jetstream": jetstream,
-            "system_account": "SYS",
-            "accounts": {
-                "SVC": {
-                    "jetstream": "enabled",
-                    "users": [{"nkey": public_key(address.service_seed)}],
-                    "exports": [{"stream": DELIVERY}, {"service": OPERATIONS}],
-                },
-                "AGENTS": {
-                    "users": [_agent_user(address.agent_seed, self._agent.subscribe)] if self._agent else [],
-                    "imports": [
-                        {"stream": {"account": "SVC", "subject": DELIVERY}},
-                        # With each request the server says whose it is.
-                        {"service": {"account": "SVC", "subject": OPERATIONS}, "share": True},
-                    ],
-                },
-                "AUTH": {"users": [{"nkey": public_key(address.callout_seed)}]},
-                "SYS": {"users": [{"nkey": public_key(address.system_seed)}]},
-            },
-            "authorization": {"timeout": LOGIN_SECONDS, "auth_callout": self._callout(address)},
         }
+        return configuration(address, own, jetstream, self._agent)
 
-    def _callout(self, address: NatsAddress) -> dict[str, object]:
-        own = [address.callout_seed, address.service_seed, address.system_seed]
-        if self._agent is not None:
-            own.append(address.agent_seed)
-        return {
-            "issuer": public_key(address.issuer_seed, Kind.ACCOUNT),
-            "xkey": public_key(address.xkey_seed, Kind.CURVE),
-            "account": "AUTH",
-            "auth_users": [public_key(seed) for seed in own],
-            "allowed_accounts": ["AGENTS"],
-        }
+
+def configuration(
+    seeds: NatsAddress, own: Mapping[str, object], jetstream: Mapping[str, object], agent: AgentUser | None = None
+) -> dict[str, object]:
+    """The configuration of a server: its own members, and the accounts of the deployment by their public keys."""
+    return {
+        **own,
+        "max_payload": MAX_PAYLOAD,
+        "jetstream": dict(jetstream),
+        "system_account": "SYS",
+        "accounts": {
+            "SVC": {
+                "jetstream": "enabled",
+                "users": [{"nkey": public_key(seeds.service_seed)}],
+                "exports": [{"stream": DELIVERY}, {"service": OPERATIONS}],
+            },
+            "AGENTS": {
+                "users": [_agent_user(seeds.agent_seed, agent.subscribe)] if agent else [],
+                "imports": [
+                    {"stream": {"account": "SVC", "subject": DELIVERY}},
+                    # With each request the server says whose it is.
+                    {"service": {"account": "SVC", "subject": OPERATIONS}, "share": True},
+                ],
+            },
+            "AUTH": {"users": [{"nkey": public_key(seeds.callout_seed)}]},
+            "SYS": {"users": [{"nkey": public_key(seeds.system_seed)}]},
+        },
+        "authorization": {"timeout": LOGIN_SECONDS, "auth_callout": _callout(seeds, agent)},
+    }
+
+
+def kept_seeds(directory: Path, *, agent: bool = False) -> dict[str, str]:
+    """The seeds of a deployment by the names that NatsAddress has for them, each made once in a file of its own."""
+    return {
+        f"{name}_seed": secrets.kept(directory / f"{name}.nk", partial(new_seed, kind))
+        for name, kind in _SEEDS.items()
+        if name != "agent" or agent
+    }
+
+
+def _callout(seeds: NatsAddress, agent: AgentUser | None) -> dict[str, object]:
+    own = [seeds.callout_seed, seeds.service_seed, seeds.system_seed]
+    if agent is not None:
+        own.append(seeds.agent_seed)
+    return {
+        "issuer": public_key(seeds.issuer_seed, Kind.ACCOUNT),
+        "xkey": public_key(seeds.xkey_seed, Kind.CURVE),
+        "account": "AUTH",
+        "auth_users": [public_key(seed) for seed in own],
+        "allowed_accounts": ["AGENTS"],
+    }
 
 
 def _agent_user(seed: str, subscribe: Sequence[str]) -> dict[str, object]:
