@@ -55,7 +55,7 @@ async def _answering(url: str) -> None:
             connection = await asyncpg.connect(url, timeout=5)
         except (OSError, TimeoutError, asyncpg.CannotConnectNowError, asyncpg.InvalidCatalogNameError) as error:
             if time.monotonic() > deadline:
-                raise ServerError(f"the database does not answer: {error or type(error).__name__}") from None
+                raise ServerError(f"the database does not answer: {str(error) or type(error).__name__}") from None
             await asyncio.sleep(_PAUSE_SECONDS)
             continue
         except asyncpg.PostgresError as error:
