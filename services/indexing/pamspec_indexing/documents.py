@@ -48,9 +48,10 @@ class PutVectors(OfScope, kw_only=True):
     vectors: Annotated[list[VectorsOf], msgspec.Meta(min_length=1, max_length=1000)]
 
 
-class EmbedText(OfScope, kw_only=True):
+class EmbedText(CommonFields, kw_only=True):
     """embed_text."""
 
+    scope_id: Id | None = None
     embedding_space_id: Id
     text: Annotated[str, msgspec.Meta(max_length=100_000)]
 

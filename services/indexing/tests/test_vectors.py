@@ -93,7 +93,8 @@ async def put(garden: Garden, space_id: str | None, *given: tuple[Document, Any]
     named = {} if space_id is None else {"embedding_space_id": space_id}
     answer = await garden.call("put_vectors", {"scope_id": garden.writer.scope, "vectors": vectors, **named}, **more)
     document: Document = orjson.loads(answer.body)
-    return document.get("error", document)
+    found: Document = document.get("error", document)
+    return found
 
 
 async def near(garden: Garden, space_id: str, vector: list[float], **how: Any) -> list[tuple[str, float]]:

@@ -21,6 +21,7 @@ from pamspec_cli.bench import (
     relay,
     searchable,
     transfer,
+    vectors,
     verify,
 )
 from pamspec_cli.bench.environment import Environment, environment
@@ -92,6 +93,7 @@ GROUPS = (
     Group(finding.NAMES, finding.at_scale, scale=True),
     Group(("query.structured",), _one(queries.structured), scale=True),
     Group(("history.long_object",), _one(queries.long_object), scale=True),
+    Group(("vectors.recall", "vectors.recall_1_percent", "vectors.recall_50_percent"), vectors.recall, scale=True),
     Group(("idle.resident", "idle.start", "idle.bytes_per_object"), idle.idle),
 )
 
