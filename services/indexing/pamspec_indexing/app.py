@@ -94,9 +94,11 @@ class _App:
             )
 
     async def _stop(self) -> None:
-        await self._background.stop(self._settings.drain_s)
+        # What was taken from the queue is put back before the loops are cancelled.
+        self._background.stopping.set()
         for embedder in self._embedders:
             await embedder.stop()
+        await self._background.stop(self._settings.drain_s)
         await self._consumer.stop()
         await self._store.close()
 

@@ -128,7 +128,7 @@ class EndpointEmbedder:
 
     async def _asked(self, texts: Sequence[str], kind: Kind) -> list[Vector]:
         if self._session is None:
-            raise _Later("not started")
+            raise _Refused("not started")
         of = self._endpoint
         prefix = of.query_prefix if kind == "query" else of.passage_prefix
         body: dict[str, object] = {"model": of.model, "input": [prefix + text for text in texts]}
