@@ -8,6 +8,7 @@ import orjson
 
 from services.query.tests.asking import SCOPE, eq
 from services.query.tests.door import Conn, Door
+from services.query.tests.indexed import LEXICAL, index, lexical
 from services.query.tests.seeds import Scope
 from services.query.tests.test_snapshots import seal
 from services.query.tests.test_traverse import join
@@ -40,6 +41,33 @@ async def test_a_context_is_what_the_query_finds(seeding: Conn, door: Door) -> N
     assert "gone" not in shown(everything), "a tombstone is no content"
     nothing = await door.ok("assemble", scope_id=SCOPE, query={"kind": "structured", "where": eq("object_id", "obj:-")})
     assert (nothing["text"], nothing["evidence"]) == ("", [])
+
+
+async def test_a_ranked_query_makes_a_context_best_first(seeding: Conn, door: Door) -> None:
+    scope = Scope(SCOPE)
+    scope.put("obj:a", {"text": "Nothing about weather."})
+    scope.put("obj:b", {"text": "The depot opens at six."})
+    scope.put("obj:c", {"text": "Rain, rain and more rain on the depot."})
+    await scope.flush(seeding)
+    await index(seeding, scope)
+    found = await door.ok("assemble", scope_id=SCOPE, query=lexical("rain depot"))
+    assert shown(found) == ["c", "b"]
+    assert [block["score"] for block in found["evidence"]] == [1.0, 0.0]
+    assert found["index"]["index_id"] == LEXICAL
+    nothing = await door.ok("assemble", scope_id=SCOPE, query=lexical("snow"))
+    assert (nothing["text"], nothing["budget"]["used_tokens"]) == ("", 0)
+
+
+async def test_a_floor_holds_for_a_context_too(seeding: Conn, door: Door) -> None:
+    """K2: below the floor nothing is assembled."""
+    scope = Scope(SCOPE)
+    scope.put("obj:a", {"text": "rain"})
+    await scope.flush(seeding)
+    await index(seeding, scope)
+    scope.put("obj:b", {"text": "rain"})
+    await scope.flush(seeding)
+    error = await door.refused("assemble", scope_id=SCOPE, query=lexical("rain"), min_sequence=2)
+    assert (error["code"], error["details"]["reason"]) == ("service_unavailable", "index_lag")
 
 
 async def test_relationships_settle_what_is_shown(seeding: Conn, door: Door) -> None:

@@ -7,7 +7,6 @@ superseded), join (equal contents) and tell (contradictions between what the cal
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from dataclasses import replace
 from typing import Any
 
 import msgspec
@@ -20,11 +19,12 @@ from pamspec_common.postgres import Connection
 from pamspec_common.strict_json import dumps
 from pamspec_query.documents import Assemble, Budget, Query
 from pamspec_query.handlers.context import Context
+from pamspec_query.handlers.placing import seen
 from pamspec_query.handlers.query import query
 from pamspec_query.model.assembly import Assembled, Finding, Relation, Wanted
 from pamspec_query.model.assembly import assemble as assembled
 from pamspec_query.model.plan import Plan, plan
-from pamspec_query.queries import snapshots, traversal
+from pamspec_query.queries import traversal
 from pamspec_query.queries.traversal import Step, Walk
 
 SPARE = 3
@@ -32,6 +32,9 @@ SPARE = 3
 MAX_RELATIONS = 1_000
 _ERASED = ("redacted", "deleted")
 _SUPERSEDES, _CONTRADICTS = "supersedes", "contradicts"
+
+
+_ABSENT = msgspec.Raw(b"")
 
 
 class _Content(msgspec.Struct):
@@ -46,7 +49,7 @@ class _Item(msgspec.Struct):
 class _Found(msgspec.Struct):
     items: list[_Item]
     hint: str | None = None
-    index: msgspec.Raw | None = None
+    index: msgspec.Raw = _ABSENT
 
 
 async def assemble(context: Context, request: Assemble) -> Answer:
@@ -95,10 +98,7 @@ async def _relations(
     if not found:
         return [], []
     async with context.moment(asked) as (conn, scope_key, _, rights):
-        wanted = replace(plan(asked), sight=context.seen(rights))
-        if asked.snapshot_id is not None:
-            snapshot = await snapshots.snapshot(conn, scope_key, asked.snapshot_id, wanted.sight)
-            wanted = replace(wanted, pinned=await snapshots.versions(conn, scope_key, snapshot))
+        wanted = await seen(context, conn, scope_key, rights, asked, plan(asked))
         passing = wanted.states.lists()
         replacing = await _hop(conn, scope_key, found, position, wanted, _walk(wanted, _SUPERSEDES, passing))
         shown = [tuple(states) for states in STATES.values()]
@@ -139,7 +139,7 @@ def _body(made: Assembled, max_tokens: int, found: _Found) -> bytes:
         "conflicts": dumps(made.conflicts),
         "evidence": dumps(made.evidence),
         "hint": None if found.hint is None else dumps(found.hint),
-        "index": None if found.index is None else bytes(found.index),
+        "index": bytes(found.index),
         "instructions": dumps(made.instructions),
         "omitted": dumps(made.omitted),
         "text": dumps(made.text),
