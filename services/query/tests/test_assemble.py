@@ -114,8 +114,8 @@ async def test_a_snapshot_settles_by_its_own_relationships(seeding: Conn, door: 
 
 async def test_equal_contexts_have_equal_bytes_and_a_position(seeding: Conn, door: Door) -> None:
     scope = Scope(SCOPE)
-    for index in range(30):
-        scope.put(f"obj:{index}", f"memory {index % 7}")
+    for number in range(30):
+        scope.put(f"obj:{number}", f"memory {number % 7}")
     await scope.flush(seeding)
     document = orjson.dumps({"scope_id": SCOPE, "query": WORKING, "budget": {"max_items": 5}})
     first, again = await door.raw("assemble", document), await door.raw("assemble", document)
