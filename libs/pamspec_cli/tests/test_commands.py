@@ -58,6 +58,9 @@ async def test_an_object_is_stored_shown_and_found(shell: Shell) -> None:
     assert '"canonical_content":{"n":1.10}' in document
     assert object_id in await shell("query", "--scope", shell.scope, "--trust", "working")
     assert await shell("query", "--scope", shell.scope) == ""
+    by_words = ("query", "--scope", shell.scope, "--trust", "working", "--explain", "--profile", "recent")
+    ranked = json.loads(await shell(*by_words, "--text", "some words", "--json"))
+    assert (ranked["index"]["index_id"], ranked["index"]["ordering_profile"]) == ("index:lexical", "recent")
     history = await shell("history", object_id, "--scope", shell.scope)
     assert "object_created" in history
     assert "version 1: active available retained unverified" in history

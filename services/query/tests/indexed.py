@@ -5,7 +5,7 @@ They stand for what the indexing service keeps, with every detail in the test's 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import orjson
@@ -98,7 +98,7 @@ SPACE: dict[str, Any] = {
 }
 
 
-async def vectors(conn: Conn, scope: Scope, given: dict[str, Sequence[float]], **space: Any) -> str:
+async def vectors(conn: Conn, scope: Scope, given: Mapping[str, Sequence[float]], **space: Any) -> str:
     """Vectors of indexed objects, by the name behind their scheme, in a space of the tenant; its id."""
     described = {**SPACE, **space}
     space_id: str = described["embedding_space_id"]

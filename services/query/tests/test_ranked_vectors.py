@@ -207,7 +207,8 @@ async def test_a_reranker_orders_the_best_once_more(
         assert found["items"][0]["explanation"]["rerank"] == {"score": 1.0}
         assert reranking.asked[0]["query"] == "axis"
         assert flat(await walk(asking, 1, **call))[0] == "z"
-        for wrong in ({"results": []}, {"results": [{"index": 0}]}, [], {"results": "x"}):
+        wrongs: list[object] = [{"results": []}, {"results": [{"index": 0}]}, [], {"results": "x"}]
+        for wrong in wrongs:
             reranking.answer = wrong
             found = await asking.ok("query", scope_id=SCOPE, **call)
             assert found["index"]["rerank"] == {"applied": False, "model": "default", "reason": "failed"}

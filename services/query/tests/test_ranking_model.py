@@ -14,6 +14,8 @@ import pytest
 from pamspec_common.errors import EmbeddingSpaceMismatch, InvalidRequest
 from pamspec_common.strict_json import parse
 from pamspec_query.documents import Query, decode
+from pamspec_query.model import carried
+from pamspec_query.model.cursors import Cursor, Cursors
 from pamspec_query.model.plan import Plan, plan
 from pamspec_query.model.ranked import MAX_TEXT, Ranked
 from pamspec_query.model.ranking import (
@@ -157,6 +159,22 @@ def test_neighbours_of_a_session_lift_each_other() -> None:
 
 def test_an_answer_is_bounded() -> None:
     assert len(ranked([found(n, vector=n / 1000) for n in range(2 * MAX_RANKED)], ("vector",), RULES)) == MAX_RANKED
+
+
+def test_what_a_cursor_carries_fits_a_request() -> None:
+    """An order that explains itself is cut rather than refused on its next page; a plain one is carried whole."""
+    rules = Rules(PROFILES["balanced"], [True], explain=True, now=NOW)
+    chance = random.Random(7)
+    candidates = [found(n, age_days=n / 7, lexical=chance.random(), vector=chance.random()) for n in range(MAX_RANKED)]
+    for explain in (True, False):
+        standings = ranked(candidates, ("lexical", "vector"), replace(rules, explain=explain))
+        after = carried.written(standings, {"watermark": 3})
+        cursor = Cursors([b"k" * 32]).write(Cursor(1, MAX_RANKED, after), b"bound")
+        assert len(cursor) < 16_384
+        again, index = carried.read(Cursors([b"k" * 32]).read(cursor, b"bound").after)
+        assert index == {"watermark": 3}
+        assert again == standings[: len(again)]
+        assert len(again) >= (100 if explain else MAX_RANKED)
 
 
 def test_a_reranker_orders_the_first_alone() -> None:

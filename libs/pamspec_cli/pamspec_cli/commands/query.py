@@ -1,4 +1,4 @@
-"""`pamspec query`: find objects by type, states and conditions."""
+"""`pamspec query`: find objects by words and meaning, type, states and conditions."""
 
 import argparse
 import json
@@ -22,6 +22,20 @@ def add(parser: argparse.ArgumentParser) -> None:
         help="trusted (default): active, available, retained, corroborated; working: an agent's own notes; all",
     )
     parser.add_argument("--where", metavar="JSON", help='a condition tree: {"field": ..., "op": ..., "value": ...}')
+    parser.add_argument("--text", help="what to look for, best first")
+    parser.add_argument(
+        "--mode",
+        action="append",
+        choices=("lexical", "vector"),
+        help="how: lexical (default), vector, or both; vector needs --space",
+    )
+    parser.add_argument("--space", metavar="ID", help="the embedding space that vectors are compared in")
+    parser.add_argument(
+        "--profile",
+        choices=("relevance", "recent", "quality", "balanced"),
+        help="what counts beside likeness (default: relevance, nothing)",
+    )
+    parser.add_argument("--explain", action="store_true", help="say of each item why it stands where it does")
     parser.add_argument("--as-of", type=int, metavar="SEQUENCE", help="as it was after this ledger sequence")
     parser.add_argument("--limit", type=int, default=50, help="items of the page (default: 50, at most 1000)")
     parser.add_argument("--cursor", help="the next page of an earlier answer")
@@ -38,6 +52,7 @@ def run(arguments: argparse.Namespace) -> int:
         "snapshot_id": arguments.snapshot,
         "query": expression(arguments),
         "limit": arguments.limit,
+        **ranking(arguments),
     }
     cursor = arguments.cursor
     with service(arguments).client() as client:
@@ -55,6 +70,11 @@ def run(arguments: argparse.Namespace) -> int:
 def expression(arguments: argparse.Namespace) -> dict[str, Any]:
     """The query that the arguments mean."""
     found: dict[str, Any] = {"kind": "structured"}
+    if arguments.text is not None:
+        modes = arguments.mode or (["lexical", "vector"] if arguments.space else ["lexical"])
+        found = {"kind": "hybrid", "text": arguments.text, "modes": sorted(set(modes))}
+    elif arguments.mode or arguments.space or arguments.profile or arguments.explain:
+        raise Misused("--mode, --space, --profile and --explain order by likeness: say with --text what to look for")
     if arguments.type:
         found["filters"] = {"object_type": arguments.type}
     if arguments.trust:
@@ -69,11 +89,26 @@ def expression(arguments: argparse.Namespace) -> dict[str, Any]:
     return found
 
 
+def ranking(arguments: argparse.Namespace) -> dict[str, Any]:
+    """What stands beside a query that ranks."""
+    found: dict[str, Any] = {}
+    if arguments.space:
+        found["embedding_space_id"] = arguments.space
+    if arguments.profile:
+        found["ordering"] = {"profile": arguments.profile}
+    if arguments.explain:
+        found["explain_ranking"] = True
+    return found
+
+
 def _show(page: QueryPage, arguments: argparse.Namespace) -> None:
     if arguments.json:
         print(page.raw.decode())
         return
     for item in page.items:
-        print(envelope_line(item.envelope))
+        score = "" if item.score is None else f"{item.score:.3f}  "
+        print(score + envelope_line(item.envelope))
+        if item.explanation is not None:
+            print(f"       {json.dumps(item.explanation, sort_keys=True)}")
     if page.hint:
         print(f"hint: {page.hint}", file=sys.stderr)

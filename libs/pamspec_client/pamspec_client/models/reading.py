@@ -18,6 +18,7 @@ class QueryItem(Document, kw_only=True):
     envelope_raw: msgspec.Raw = msgspec.field(name="envelope", default=NOTHING)
     projection_raw: msgspec.Raw = msgspec.field(name="projection", default=NOTHING)
     score: float | None = None
+    semantic_score: float | None = None
     path: dict[str, Any] | None = None
     """The way to it, where `traverse.paths` asked for it: `from`, and `steps` of relationship_id and object_id."""
     explanation: dict[str, Any] | None = None

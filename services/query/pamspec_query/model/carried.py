@@ -15,12 +15,18 @@ from pamspec_common.errors import InvalidRequest
 from pamspec_query.model.ranking import DIGITS, Standing
 
 _SCALE = 10**DIGITS
+MAX_PACKED = 11_500
+"""Bytes; a cursor writes four characters for three of them."""
 
 
 def written(order: Sequence[Standing], index: Mapping[str, Any]) -> list[Any]:
-    """What a cursor holds of an order."""
+    """What a cursor holds of an order: all of it, or as much of its beginning as fits."""
     rows = [[one.sequence, _whole(one.score), one.explanation, _whole(one.semantic_score)] for one in order]
-    return [zlib.compress(msgspec.msgpack.encode([rows, index]), 6)]
+    packed = zlib.compress(msgspec.msgpack.encode([rows, index]), 6)
+    while len(packed) > MAX_PACKED:
+        rows = rows[: len(rows) * 4 // 5]
+        packed = zlib.compress(msgspec.msgpack.encode([rows, index]), 6)
+    return [packed]
 
 
 def read(after: Sequence[Any]) -> tuple[list[Standing], dict[str, Any]]:
