@@ -53,4 +53,5 @@ class Reads:
                 if rows:
                     await conn.execute(NOTE_READS_SQL, *map(list, zip(*rows, strict=True)))
         except PamspecError as error:
-            _log.info("reads were not noted: %s", error.code, extra={"action": "reads_lost", "code": error.code})
+            _log.info("reads wait to be noted: %s", error.code, extra={"action": "reads_wait", "code": error.code})
+            self._gathered = gathered | self._gathered
