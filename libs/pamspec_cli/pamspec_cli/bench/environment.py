@@ -29,7 +29,7 @@ from pamspec_cli.stack import DATABASE, servers
 from pamspec_client import AsyncClient, NatsLogin
 from pamspec_common.principal import Principal, TokenSigner
 
-START_SECONDS = 60.0
+START_SECONDS = 180.0
 
 
 @dataclass(frozen=True)
