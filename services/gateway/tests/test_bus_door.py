@@ -61,14 +61,28 @@ class Doors:
         if operation in TOLD_ONCE:
             await ways[0](operation, body, **headers)
         first, second = [await way(operation, body, **headers) for way in ways]
+        async with asyncio.timeout(60):
+            # Jobs that an operation began go on writing: between two reads the scope may move, for a while.
+            while not writes and second[2] != first[2]:
+                first, second = [await way(operation, body, **headers) for way in ways]
         assert second[0] == first[0], (operation, first, second)
-        assert second[1] == first[1], operation
+        assert _standing(operation, second[1]) == _standing(operation, first[1]), operation
         for name, value in first[2].items():
             assert second[2].get(name) == value, (operation, name)
         # The second of two writes is a repetition, and says so.
         assert writes or second[2] == first[2], operation
         answer: Document = orjson.loads(first[1])
         return answer
+
+
+def _standing(operation: str, body: bytes) -> bytes:
+    """An answer without what goes on by itself: how old the entries are that an index has not taken in."""
+    if operation != "list_indexes":
+        return body
+    document = orjson.loads(body)
+    for one in document["indexes"]:
+        one["lag"] = sorted(one.get("lag") or {})
+    return orjson.dumps(document)
 
 
 def _ours(headers: dict[str, str]) -> dict[str, str]:
