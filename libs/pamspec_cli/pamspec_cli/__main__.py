@@ -46,6 +46,7 @@ COMMANDS = (
     "checkpoints",
     "provision",
     "migrate",
+    "encryption",
     "bench",
     "conformance",
 )

@@ -13,7 +13,9 @@ import asyncpg
 import uvloop
 
 from pamspec_cli.connection import Misused
+from pamspec_cli.sealed import ring_of_environment
 from pamspec_common.postgres import scoped
+from pamspec_common.sealing import opening
 from pamspec_common.verification.segments import Segment
 from pamspec_common.verification.walk import Part, Runner, check
 
@@ -62,7 +64,9 @@ class _Worker:
 
     def __init__(self, dsn: str) -> None:
         self.loop = uvloop.new_event_loop()
-        self.connection: asyncpg.Connection[asyncpg.Record] = self.loop.run_until_complete(asyncpg.connect(dsn))
+        self.connection: asyncpg.Connection[asyncpg.Record] = self.loop.run_until_complete(
+            asyncpg.connect(dsn, record_class=opening(ring_of_environment()))
+        )
 
     async def check(self, part: Part) -> Segment:
         """Check a segment."""

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, TypeAlias
 import asyncpg
 
 from pamspec_common.errors import InvalidRequest, PamspecError, ServiceUnavailable
+from pamspec_common.sealing import KeyRing, WrongKey, opening
 from pamspec_common.settings import CommonSettings
 
 if TYPE_CHECKING:
@@ -60,6 +61,8 @@ without statistics the one that begins with the scope looks cheaper by a hair, a
 class _Pooled(_Driver):
     """A connection whose farewell may find nobody: the pool closes distrusted ones in tasks that nobody awaits."""
 
+    ring = KeyRing({})
+
     async def close(self, *, timeout: float | None = None) -> None:
         try:
             await super().close(timeout=timeout)
@@ -73,12 +76,17 @@ async def create_pool(
     *,
     max_size: int | None = None,
     planner: Mapping[str, str] | None = None,
+    content: bool = False,
 ) -> Pool:
     """A pool whose connections carry the timeouts of the settings and the service's name.
 
     It starts even while PostgreSQL is away and reconnects by itself; statements survive a PgBouncer in transaction
     mode because prepared statements are named per connection and can be turned off by `?statement_cache_size=0`.
+
+    With `content` its rows open what is sealed, and no connection is lent before the keys of the settings were found to
+    be those that the store was sealed with (ServiceUnavailable says which is not). ValueError for what is no key.
     """
+    ring = settings.key_ring() if content else KeyRing({})
     size = max_size or settings.pool_size
     return await asyncpg.create_pool(
         settings.database_url.get_secret_value(),
@@ -88,7 +96,9 @@ async def create_pool(
         timeout=5.0,
         command_timeout=settings.statement_timeout_ms / 1000 + 5,
         reset=_keep,
-        connection_class=_Pooled,
+        connection_class=type("_Pooled", (_Pooled,), {"ring": ring}),
+        record_class=opening(ring),
+        init=_checked if content else None,
         server_settings={
             "application_name": f"pamspec-{application}",
             "statement_timeout": str(settings.statement_timeout_ms),
@@ -98,6 +108,25 @@ async def create_pool(
             **(planner or {}),
         },
     )
+
+
+KNOWN_KEYS_SQL = "SELECT kid, proof FROM core.key_encryption_key"
+
+
+def ring_of(conn: Connection) -> KeyRing:
+    """The key-encryption keys of the pool that a connection comes from; none of any other connection."""
+    ring: KeyRing = getattr(conn, "ring", _Pooled.ring)
+    return ring
+
+
+async def _checked(conn: Connection) -> None:
+    """The keys are those that the store knows; a store without its tables has none to know."""
+    try:
+        ring_of(conn).check({row["kid"]: row["proof"] for row in await conn.fetch(KNOWN_KEYS_SQL)})
+    except WrongKey as error:
+        raise ServiceUnavailable(f"The store cannot be used: {error}.") from None
+    except asyncpg.UndefinedTableError:
+        return
 
 
 async def close_pool(pool: Pool | None, timeout_s: float = 5.0) -> None:

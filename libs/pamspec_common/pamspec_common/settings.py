@@ -11,6 +11,8 @@ import os
 from pydantic import Field, SecretBytes, SecretStr
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
+from pamspec_common.sealing import KeyRing, decoded
+
 
 class CommonSettings(BaseSettings):
     """What every service needs to know."""
@@ -40,6 +42,9 @@ class CommonSettings(BaseSettings):
     """P: how many streams the ledger is spread over. New scopes use the current P; old ones keep theirs."""
     token_keys: dict[str, SecretBytes] = Field(default_factory=dict)
     """kid -> key for the signed principal between services; JSON in the environment. The first signs."""
+    encryption_keys: dict[str, SecretBytes] = Field(default_factory=dict)
+    """kid -> key (32 bytes in base64) that content is sealed with in the database; JSON in the environment. The first
+    seals, all open. Without any nothing is sealed; whoever loses one loses what it sealed."""
     quota_defaults: dict[str, dict[str, int]] = Field(
         default={
             "tenant": {"requests_per_s": 200_000},
@@ -54,6 +59,10 @@ class CommonSettings(BaseSettings):
     log_level: str = "INFO"
     denial_window_s: float = Field(default=60.0, gt=0)
     """How long refusals of one principal are gathered before an access_denied entry tells of them."""
+
+    def key_ring(self) -> KeyRing:
+        """The key-encryption keys; ValueError for one that is not 32 bytes in base64."""
+        return KeyRing({kid: decoded(kid, key.get_secret_value()) for kid, key in self.encryption_keys.items()})
 
     def token_key_bytes(self) -> dict[str, bytes]:
         """The token keys by kid."""

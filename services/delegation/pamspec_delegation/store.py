@@ -25,7 +25,7 @@ class Store:
 
     async def open(self) -> None:
         """Make the pool."""
-        self._pool = await create_pool(self._settings, "delegation")
+        self._pool = await create_pool(self._settings, "delegation", content=True)
 
     async def close(self) -> None:
         """Close it, bounded."""

@@ -25,7 +25,7 @@ class Store:
 
     async def open(self) -> None:
         """Make the pool."""
-        self._pool = await create_pool(self._settings, "indexing")
+        self._pool = await create_pool(self._settings, "indexing", content=True)
 
     async def close(self) -> None:
         """Close it, bounded."""

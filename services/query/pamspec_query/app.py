@@ -70,7 +70,7 @@ class _Query:
     authorizer: Authorizer | None = field(default=None, repr=False)
 
     async def start(self) -> None:
-        self.pool = await create_pool(self.settings, "query")
+        self.pool = await create_pool(self.settings, "query", content=True)
         self.store = Store(self.pool, self.settings)
         self.authorizer = Authorizer(self.store.rights)
         reads = self.store.reads

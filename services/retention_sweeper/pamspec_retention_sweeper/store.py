@@ -20,7 +20,7 @@ class Store:
 
     async def open(self) -> None:
         """Make the pool."""
-        self._pool = await create_pool(self._settings, "retention-sweeper")
+        self._pool = await create_pool(self._settings, "retention-sweeper", content=True)
 
     async def close(self) -> None:
         """Close it, bounded."""

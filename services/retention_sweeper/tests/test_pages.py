@@ -11,7 +11,7 @@ from pamspec_common.service import Part, Service
 from services.retention_sweeper.tests.world import World
 from services.write.tests.writer import claim
 
-OWED = {"core.operation_record", "core.source_event", "core.version_private", "core.version_span"}
+OWED = {"core.data_key", "core.operation_record", "core.source_event", "core.version_private", "core.version_span"}
 
 
 COUNT = "SELECT count(*) FROM core.page_rewrite WHERE relation LIKE 'core.%'"

@@ -46,7 +46,7 @@ class Store:
 
     async def open(self) -> None:
         """Make the pool, and see that the schema is there."""
-        self._pool = await create_pool(self._settings, "subscription", planner=KEYED_PLANS)
+        self._pool = await create_pool(self._settings, "subscription", planner=KEYED_PLANS, content=True)
         async with self.session() as conn:
             await conn.fetchval("SELECT 1 FROM subscription.subscription LIMIT 1")
 

@@ -36,6 +36,7 @@ from pamspec_write.handlers.spaces import EmbeddingSpaces, unknown_spaces_of
 from pamspec_write.handlers.uses import UseJob
 from pamspec_write.import_door import ImportDoor
 from pamspec_write.model.content import CONTENT_TYPES, standard_schema
+from pamspec_write.queries.sealing import know_keys
 from pamspec_write.settings import Settings
 
 _log = logging.getLogger(__name__)
@@ -58,9 +59,10 @@ class _App:
 
     async def start(self) -> None:
         settings = self.settings
-        pool = self._pool = await create_pool(settings, "write", planner=KEYED_PLANS)
+        pool = self._pool = await create_pool(settings, "write", planner=KEYED_PLANS, content=True)
         async with connection(pool, 5000) as conn:
             await conn.fetchval("SELECT 1 FROM core.scope_head LIMIT 1")
+            await know_keys(conn)
         authorizer = Authorizer(loading(pool, settings.pool_wait_ms))
         lanes = self._lanes = Lanes(pool, settings, authorizer, self._wake)
         scopes = Scopes(pool, settings)

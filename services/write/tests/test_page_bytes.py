@@ -70,6 +70,7 @@ async def test_a_deleted_value_is_gone_from_the_files_once_they_are_rewritten(wr
     assert before >= set(kept), "a search that finds what is there"
     assert before & set(gone), "old bytes outlive an erasure: without any the rest would show nothing"
     assert set(await rewrite(writer.admin)) == {
+        "core.data_key",
         "core.operation_record",
         "core.source_event",
         "core.version_private",

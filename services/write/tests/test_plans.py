@@ -99,7 +99,7 @@ async def test_a_restored_version_is_found_by_index(
     await writer.ok("update", writer.change(first, canonical_content=2, provenance=PROVENANCE))
     key = await writer.scope_key()
     indexes, rows = await explained(database, key, RESTORED_SQL, [[key], [first["version_id"]]])
-    assert indexes == {"version_id_unique", "version_span_pkey", "version_private_pkey"}
+    assert indexes == {"version_id_unique", "version_span_pkey", "version_private_pkey", "data_key_pkey"}
     assert rows == 3
     indexes, rows = await explained(database, key, VERSIONS_SQL, [[key], [first["version_id"]]])
     assert (indexes, rows) == ({"version_id_unique"}, 1)

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import asyncpg
 
-from pamspec_cli import anchors, workers
+from pamspec_cli import anchors, sealed, workers
 from pamspec_cli.connection import FAILED, OK, Misused, reporting
 from pamspec_cli.data import DataDirectory, chosen
 from pamspec_cli.servers.postgres import SUPERUSER
@@ -19,6 +19,7 @@ from pamspec_cli.servers.process import LOOPBACK
 from pamspec_cli.stack import DATABASE
 from pamspec_common.checkpoints import Checkpoint
 from pamspec_common.postgres import scoped
+from pamspec_common.sealing import opening
 from pamspec_common.verification import pages, walk
 from pamspec_common.verification.anchors import Anchor
 from pamspec_common.verification.rules import Chain
@@ -95,7 +96,7 @@ async def _check_all(
 ) -> None:
     wanted = set(arguments.scope or ())
     async with connected(dsn) as connection, anchors.places(data) as places:
-        async for tenant_id, scope_id, scope_key in _scopes(connection, arguments.tenant):
+        async for tenant_id, scope_id, scope_key in every_scope(connection, arguments.tenant):
             if wanted and scope_id not in wanted:
                 continue
             check = await check_scope(connection, scope_id, scope_key, places, tenant_id, runner)
@@ -168,7 +169,7 @@ class _Verdict:
 async def connected(dsn: str) -> AsyncIterator["asyncpg.Connection[asyncpg.Record]"]:
     """A connection to the store; Misused when it does not answer."""
     try:
-        connection = await asyncpg.connect(dsn)
+        connection = await asyncpg.connect(dsn, record_class=opening(sealed.ring_of_environment()))
     except (OSError, asyncpg.PostgresError) as error:
         raise Misused(f"the store does not answer ({type(error).__name__}): check that it runs") from error
     try:
@@ -177,7 +178,7 @@ async def connected(dsn: str) -> AsyncIterator["asyncpg.Connection[asyncpg.Recor
         await connection.close()
 
 
-async def _scopes(
+async def every_scope(
     connection: "asyncpg.Connection[asyncpg.Record]", tenant: str | None
 ) -> AsyncIterator[tuple[str, str, int]]:
     tenants = [tenant] if tenant else [row["tenant_id"] for row in await connection.fetch(TENANTS_SQL)]

@@ -39,7 +39,7 @@ SELECT l.sequence, l.event_id, l.event_type, l.subject_id, l.recorded_at, l.even
 FROM core.ledger l
 LEFT JOIN core.version v ON v.scope_key = $1 AND v.ledger_seq = l.sequence
   AND v.ledger_seq > $2 AND v.ledger_seq <= least($3, $2 + $4)
-LEFT JOIN core.version_private p ON p.scope_key = $1 AND p.ledger_seq = l.sequence
+LEFT JOIN core.version_value p ON p.scope_key = $1 AND p.ledger_seq = l.sequence
   AND p.ledger_seq > $2 AND p.ledger_seq <= least($3, $2 + $4)
 LEFT JOIN core.version_span s ON s.scope_key = $1 AND s.from_seq = l.sequence
   AND s.from_seq > $2 AND s.from_seq <= least($3, $2 + $4)

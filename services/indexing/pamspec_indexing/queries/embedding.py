@@ -47,7 +47,7 @@ CONTENTS_SQL = """
 SELECT x.scope_key, x.doc, p.content FROM index_.indexed_object x
 JOIN unnest($1::bigint[], $2::bigint[], $3::bigint[]) AS w(scope_key, doc, sequence)
   ON w.scope_key = x.scope_key AND w.doc = x.doc AND w.sequence = x.sequence
-JOIN core.version_private p ON p.scope_key = x.scope_key AND p.ledger_seq = x.sequence
+JOIN core.version_value p ON p.scope_key = x.scope_key AND p.ledger_seq = x.sequence
 WHERE NOT x.removed AND p.content IS NOT NULL
 """
 DONE_SQL = """

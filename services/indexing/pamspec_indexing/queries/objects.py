@@ -35,7 +35,7 @@ ORDER BY s.from_seq DESC LIMIT $3"""
 CONTENTS_SQL = """
 SELECT r.place, p.content
 FROM unnest($1::bigint[], $2::bigint[]) WITH ORDINALITY AS r(scope_key, sequence, place)
-JOIN core.version_private p ON p.scope_key = r.scope_key AND p.ledger_seq = r.sequence
+JOIN core.version_value p ON p.scope_key = r.scope_key AND p.ledger_seq = r.sequence
 WHERE p.content IS NOT NULL"""
 
 GUARD_SQL = """

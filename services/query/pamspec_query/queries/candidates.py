@@ -22,7 +22,7 @@ from pamspec_query.model.lookups import Lookup
 from pamspec_query.model.plan import Plan
 from pamspec_query.model.ranking import Candidate, Neighbours
 from pamspec_query.queries.heads import Stored
-from pamspec_query.queries.predicates import Arguments, all_of
+from pamspec_query.queries.predicates import PRIVATE, Arguments, all_of
 from pamspec_query.queries.search import few
 from pamspec_query.queries.statements import KEY_NAMES, At, Statement, Within, branches_at, key_columns, matching
 
@@ -243,7 +243,7 @@ def page_statement(
         + content + " AS content, p.private, sum(octet_length(v.metadata) + coalesce(octet_length(" + content + "), 0)"
         " + coalesce(octet_length(p.private), 0) + 16) OVER (ORDER BY page.n) AS bytes FROM page"
         " JOIN core.version v ON v.scope_key = " + scope + " AND v.ledger_seq = page.from_seq"
-        " JOIN core.version_private p ON p.scope_key = " + scope + " AND p.ledger_seq = page.from_seq)"
+        " JOIN core.version_value p ON p.scope_key = " + scope + " AND p.ledger_seq = page.from_seq)"
         " SELECT * FROM weighed WHERE bytes <= " + bound + " OR n = (SELECT min(n) FROM weighed) ORDER BY n",
         arguments.values,
     )  # fmt: skip
@@ -300,8 +300,7 @@ def _current(plan: Plan, scope: LiteralString, at: At, arguments: Arguments) -> 
     return ways[0] if len(ways) == 1 else "((" + ") OR (".join(ways) + "))"
 
 
-_QUALITY: LiteralString = """(SELECT (query.as_jsonb(m.private) -> 'quality_signals')::text FROM core.version_private m
-    WHERE m.scope_key = s.scope_key AND m.ledger_seq = s.from_seq)"""
+_QUALITY: LiteralString = "(" + PRIVATE + " -> 'quality_signals')::text"
 
 
 def _candidate(row: asyncpg.Record, modes: Sequence[str], keys: int, kept: int) -> Candidate:

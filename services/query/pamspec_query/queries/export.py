@@ -27,7 +27,7 @@ WITH page AS MATERIALIZED (
   LEFT JOIN LATERAL (
     SELECT * FROM core.version v WHERE v.scope_key = $1 AND v.ledger_seq = l.sequence LIMIT 1) v ON true
   LEFT JOIN LATERAL (
-    SELECT * FROM core.version_private p WHERE p.scope_key = $1 AND p.ledger_seq = l.sequence LIMIT 1) p ON true
+    SELECT * FROM core.version_value p WHERE p.scope_key = $1 AND p.ledger_seq = l.sequence LIMIT 1) p ON true
 ), weighed AS (
   SELECT page.*, row_number() OVER (ORDER BY sequence) AS n,
          sum(octet_length(event) + coalesce(octet_length(content), 0) + coalesce(octet_length(private), 0))

@@ -24,7 +24,8 @@ BY_SOURCE_SQL = """
 SELECT s.object_id, bool_or(s.to_seq > $3) AS whole, array_agg(s.version_id ORDER BY s.version_seq) AS version_ids
 FROM core.version_span s
 JOIN core.version_private p ON p.scope_key = s.scope_key AND p.ledger_seq = s.from_seq AND p.salt IS NOT NULL
-CROSS JOIN LATERAL (SELECT query.as_jsonb(p.private) -> 'provenance' AS said) v
+CROSS JOIN LATERAL (SELECT coalesce(s.private, CASE WHEN substring(p.private FROM 1 FOR 1) <> '\\x01'
+  THEN query.as_jsonb(p.private) END) -> 'provenance' AS said) v
 WHERE s.scope_key = $1 AND s.from_seq <= $3 AND s.kind IN ('o', 'r')
   AND (v.said ->> 'source_ref' = $2 OR v.said -> 'evidence_refs' ? $2)
 GROUP BY s.object_id

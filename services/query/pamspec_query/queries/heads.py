@@ -49,7 +49,7 @@ POSITION_AT_SQL = "SELECT query.position_at($1, $2::timestamptz, $3::bigint)"
 VERSION_SQL = """
 SELECT v.ledger_seq, v.metadata, p.content, p.private, s.availability_state AS head_availability
 FROM core.version v
-JOIN core.version_private p ON p.scope_key = v.scope_key AND p.ledger_seq = v.ledger_seq
+JOIN core.version_value p ON p.scope_key = v.scope_key AND p.ledger_seq = v.ledger_seq
 JOIN core.version_span s ON s.scope_key = v.scope_key AND s.object_id = v.object_id AND s.to_seq = 9223372036854775807
 WHERE v.scope_key = $1 AND v.version_id = $2 AND v.object_id = $3 AND v.kind = $4 AND v.ledger_seq <= $5
 """
@@ -57,7 +57,7 @@ WHERE v.scope_key = $1 AND v.version_id = $2 AND v.object_id = $3 AND v.kind = $
 VERSION_AS_OF_SQL = """
 SELECT v.ledger_seq, v.metadata, p.content, p.private, h.availability_state AS head_availability
 FROM core.version v
-JOIN core.version_private p ON p.scope_key = v.scope_key AND p.ledger_seq = v.ledger_seq
+JOIN core.version_value p ON p.scope_key = v.scope_key AND p.ledger_seq = v.ledger_seq
 JOIN core.version_span s ON s.scope_key = v.scope_key AND s.from_seq = v.ledger_seq
 JOIN core.version_span h ON h.scope_key = v.scope_key AND h.object_id = v.object_id AND h.to_seq = 9223372036854775807
 WHERE v.scope_key = $1 AND v.object_id = $2 AND v.kind = $3 AND v.ledger_seq <= $4

@@ -20,7 +20,7 @@ WITH page AS MATERIALIZED (
   FROM core.ledger l
   LEFT JOIN core.version v ON v.scope_key = l.scope_key AND v.ledger_seq = l.sequence
     AND v.ledger_seq > $2 AND v.ledger_seq <= $3
-  LEFT JOIN core.version_private p ON p.scope_key = l.scope_key AND p.ledger_seq = l.sequence
+  LEFT JOIN core.version_value p ON p.scope_key = l.scope_key AND p.ledger_seq = l.sequence
     AND p.ledger_seq > $2 AND p.ledger_seq <= $3
   WHERE l.scope_key = $1 AND l.sequence > $2 AND l.sequence <= $3
     AND ($4::text[] IS NULL OR l.event_type = ANY ($4))

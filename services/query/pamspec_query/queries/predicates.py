@@ -52,11 +52,14 @@ _FIELD_CAST: dict[str, tuple[Cast, Cast]] = {
     "integer": ("bigint", "bigint[]"),
 }
 _COMPARISON: dict[str, LiteralString] = {"eq": "=", "gt": ">", "gte": ">=", "lt": "<", "lte": "<="}
+PRIVATE: LiteralString = """coalesce(s.private, (SELECT query.as_jsonb(m.private) FROM core.version_private m
+      WHERE m.scope_key = s.scope_key AND m.ledger_seq = s.from_seq
+        AND substring(m.private FROM 1 FOR 1) <> '\\x01'))"""
+"""The private half of the version of a row `s`: as it is stored, or what was kept to compare where that is sealed."""
 _DOCUMENT: dict[str, LiteralString] = {
     "metadata": """(SELECT query.as_jsonb(m.metadata) FROM core.version m
       WHERE m.scope_key = s.scope_key AND m.ledger_seq = s.from_seq)""",
-    "private": """(SELECT query.as_jsonb(m.private) FROM core.version_private m
-      WHERE m.scope_key = s.scope_key AND m.ledger_seq = s.from_seq)""",
+    "private": PRIVATE,
 }
 _ROW: dict[str, LiteralString] = {"o": "s.kind = 'o'", "r": "s.kind = 'r'"}
 _INDEX = re.compile(r"(?:0|[1-9][0-9]*)\Z")

@@ -232,7 +232,7 @@ def _hydrated(page: LiteralString, plan: Plan, scope: LiteralString, max_bytes: 
         " sum(octet_length(v.metadata) + " + weight + " + coalesce(octet_length(p.private), 0) + 16)"
         " OVER (ORDER BY r.n) AS bytes FROM ranked r"
         " JOIN core.version v ON v.scope_key = " + key + " AND v.ledger_seq = r.from_seq"
-        " JOIN core.version_private p ON p.scope_key = " + key + " AND p.ledger_seq = r.from_seq)"
+        " JOIN core.version_value p ON p.scope_key = " + key + " AND p.ledger_seq = r.from_seq)"
         " SELECT * FROM weighed WHERE n = 1 OR bytes <= " + max_bytes + " ORDER BY n"
     )  # fmt: skip
 

@@ -104,7 +104,7 @@ async def in_sight(conn: Connection, scope_key: int, entries: Sequence[Entry], p
 
 ENVELOPES_SQL = """
 SELECT v.version_id, v.metadata, p.content, p.private FROM core.version v
-LEFT JOIN core.version_private p ON p.scope_key = v.scope_key AND p.ledger_seq = v.ledger_seq
+LEFT JOIN core.version_value p ON p.scope_key = v.scope_key AND p.ledger_seq = v.ledger_seq
 WHERE v.scope_key = $1 AND v.version_id = ANY($2::text[])
 """
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import datetime
 
-from pamspec_common.postgres import Connection
+from pamspec_common.postgres import Connection, ring_of
 from pamspec_write.model.facts import ScopeState
 from pamspec_write.model.rows import Rows
+from pamspec_write.queries.sealing import sealed
 
 LOCK_SKIP_SQL = """
 SELECT x.*, clock_timestamp() AS now FROM (
@@ -37,7 +38,7 @@ target AS MATERIALIZED (
   SELECT v.scope_key, v.ledger_seq, p.operation_hash, p.ctid AS private_at, p.bytes
   FROM named v
   CROSS JOIN LATERAL (
-    SELECT p.operation_hash, p.ctid, p.salt, octet_length(p.content) AS bytes FROM core.version_private p
+    SELECT p.operation_hash, p.ctid, p.salt, core.value_bytes(p.content) AS bytes FROM core.version_private p
     WHERE p.scope_key = v.scope_key AND p.ledger_seq = v.ledger_seq LIMIT 1) p
   WHERE p.salt IS NOT NULL),
 spans AS (
@@ -68,6 +69,7 @@ SELECT scope_key, sum(bytes)::bigint AS bytes FROM target WHERE bytes > 0 GROUP 
 # $3-$6, $68-$70: the scopes' heads. Then the columns of rows.Rows.arguments, each one text (see model/rows.py).
 # $71-$75: what tenants have stored more; under other quotas than the decisions rest on it answers false, and what it
 # wrote has to be rolled back.
+# $76-$80: the keys of the versions where they are sealed (see queries/sealing.py).
 # The ends of relationships ($64-$67) come as empty columns where no version is a relationship's: then all are null.
 # A head's old span ends before its new one begins, because only one head per object may exist.
 WRITE_SQL = """
@@ -133,17 +135,27 @@ version AS (
   SELECT scope_key, ledger_seq, object_id, kind, version_seq, version_id, convert_to(metadata, 'UTF8') FROM made),
 private AS (
   INSERT INTO core.version_private (scope_key, ledger_seq, operation_hash, salt, content, private)
-  SELECT scope_key, ledger_seq, decode(operation_hash, 'hex'), decode(salt, 'hex'), convert_to(content, 'UTF8'),
-    convert_to(private, 'UTF8') FROM made),
+  SELECT scope_key, ledger_seq, decode(operation_hash, 'hex'), decode(salt, 'hex'),
+    CASE WHEN starts_with(content, 'x') THEN decode(substr(content, 2), 'hex') ELSE convert_to(content, 'UTF8') END,
+    CASE WHEN starts_with(private, 'x') THEN decode(substr(private, 2), 'hex') ELSE convert_to(private, 'UTF8') END
+  FROM made),
+sealed AS MATERIALIZED (
+  SELECT k.* FROM unnest($76::bigint[], $77::bigint[], $78::text[], $79::bytea[], $80::text[])
+    AS k (scope_key, ledger_seq, kid, wrapped, private), guard
+  WHERE guard.ok),
+data_key AS (
+  INSERT INTO core.data_key (scope_key, ledger_seq, kid, wrapped)
+  SELECT scope_key, ledger_seq, kid, wrapped FROM sealed),
 span AS (
   INSERT INTO core.version_span (scope_key, from_seq, to_seq, object_id, kind, version_seq, version_id, object_type,
     schema_id, lifecycle_state, availability_state, retention_state, validation_state, actor_id, provenance_id,
     observed_at, asserted_at, valid_from, valid_until, committed_at, created_by, content, source_object_id,
-    target_object_id, target_scope_id, directionality)
+    target_object_id, target_scope_id, directionality, private)
   SELECT scope_key, ledger_seq, to_seq, object_id, kind, version_seq, version_id, object_type, schema_id,
     lifecycle_state, availability_state, retention_state, validation_state, actor_id, provenance_id, observed_at,
     asserted_at, valid_from, valid_until, committed_at, created_by, coalesce(projection, content)::jsonb,
-    source_object_id, target_object_id, target_scope_id, directionality
+    source_object_id, target_object_id, target_scope_id, directionality, (
+      SELECT k.private::jsonb FROM sealed k WHERE k.scope_key = made.scope_key AND k.ledger_seq = made.ledger_seq)
   FROM made WHERE (SELECT count(*) FROM closed) >= 0),
 entry AS MATERIALIZED (
   SELECT k.scope_key, k.sequence, k.event_id, k.event_type, k.subject_id, k.recorded_at,
@@ -225,6 +237,7 @@ async def write(
 ) -> bool:
     """Write everything that a batch decided; False when a tenant's epoch or quotas have moved: then roll back."""
     more = [list(column) for column in zip(*usage, strict=True)] or [[]] * 5
+    stored, keys = sealed(ring_of(conn), rows)
     written: bool = await conn.fetchval(
         WRITE_SQL,
         list(tenants),
@@ -233,10 +246,11 @@ async def write(
         [state.last_seq for state in heads],
         [state.last_hash for state in heads],
         [state.last_at for state in heads],
-        *rows.arguments(),
+        *stored.arguments(),
         [state.stored.objects for state in heads],
         [state.stored.versions for state in heads],
         [state.stored.content_bytes for state in heads],
         *more,
+        *keys,
     )
     return written

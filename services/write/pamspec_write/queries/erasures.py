@@ -21,8 +21,9 @@ CROSS JOIN LATERAL (
   WHERE v.object_id = k.object_id AND v.scope_key = k.scope_key AND v.version_seq BETWEEN k.from_seq AND k.to_seq
   ORDER BY v.version_seq DESC LIMIT 8) v
 CROSS JOIN LATERAL (
-  SELECT substring(p.content FOR {READ_BYTES}) AS content, substring(p.private FOR {READ_BYTES}) AS private
-  FROM core.version_private p
+  SELECT CASE WHEN p.sealed THEN p.content ELSE substring(p.content FOR {READ_BYTES}) END AS content,
+    CASE WHEN p.sealed THEN p.private ELSE substring(p.private FOR {READ_BYTES}) END AS private
+  FROM core.version_value p
   WHERE p.scope_key = v.scope_key AND p.ledger_seq = v.ledger_seq AND p.salt IS NOT NULL LIMIT 1) p
 """
 

@@ -54,7 +54,7 @@ CROSS JOIN LATERAL (
 CROSS JOIN LATERAL (
   SELECT * FROM core.version_span o WHERE o.scope_key = v.scope_key AND o.from_seq = v.ledger_seq LIMIT 1) o
 CROSS JOIN LATERAL (
-  SELECT * FROM core.version_private p WHERE p.scope_key = o.scope_key AND p.ledger_seq = o.from_seq LIMIT 1) p
+  SELECT * FROM core.version_value p WHERE p.scope_key = o.scope_key AND p.ledger_seq = o.from_seq LIMIT 1) p
 UNION ALL
 SELECT 'k', scope_key, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, key_hash, operation_hash, NULL, NULL,
        NULL, NULL, NULL
@@ -74,7 +74,7 @@ CROSS JOIN LATERAL (
 LEFT JOIN LATERAL (
   SELECT * FROM core.version v WHERE v.scope_key = r.scope_key AND v.ledger_seq = r.ledger_seq LIMIT 1) v ON true
 LEFT JOIN LATERAL (
-  SELECT * FROM core.version_private p
+  SELECT * FROM core.version_value p
   WHERE p.scope_key = r.scope_key AND p.ledger_seq = r.ledger_seq LIMIT 1) p ON true
 LEFT JOIN LATERAL (
   SELECT n.ledger_seq FROM core.version n WHERE n.object_id = v.object_id AND n.scope_key = v.scope_key

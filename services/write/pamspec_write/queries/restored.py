@@ -18,7 +18,7 @@ CROSS JOIN LATERAL (
 CROSS JOIN LATERAL (
   SELECT * FROM core.version_span s WHERE s.scope_key = v.scope_key AND s.from_seq = v.ledger_seq LIMIT 1) s
 CROSS JOIN LATERAL (
-  SELECT * FROM core.version_private p WHERE p.scope_key = v.scope_key AND p.ledger_seq = v.ledger_seq LIMIT 1) p
+  SELECT * FROM core.version_value p WHERE p.scope_key = v.scope_key AND p.ledger_seq = v.ledger_seq LIMIT 1) p
 """
 
 

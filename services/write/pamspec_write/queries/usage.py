@@ -28,7 +28,7 @@ SELECT
   (SELECT count(*) FROM core.version_span
    WHERE scope_key = $1 AND to_seq = 9223372036854775807 AND availability_state <> 'deleted') AS objects,
   (SELECT count(*) FROM core.version WHERE scope_key = $1) AS versions,
-  (SELECT coalesce(sum(octet_length(content)), 0)::bigint FROM core.version_private WHERE scope_key = $1)
+  (SELECT coalesce(sum(core.value_bytes(content)), 0)::bigint FROM core.version_private WHERE scope_key = $1)
     AS content_bytes
 """
 SET_SCOPE_USAGE_SQL = """
