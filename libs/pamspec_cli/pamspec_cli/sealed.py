@@ -9,9 +9,11 @@ from collections.abc import AsyncGenerator, Awaitable, Callable
 from typing import TYPE_CHECKING
 
 import asyncpg
+from pydantic import ValidationError
+from pydantic_settings import SettingsError
 
 from pamspec_common.postgres import scoped
-from pamspec_common.sealing import KeyRing
+from pamspec_common.sealing import KeyRing, WrongKey
 from pamspec_common.settings import CommonSettings
 
 if TYPE_CHECKING:
@@ -64,17 +66,39 @@ Step = Callable[[Connection, KeyRing, int, int], Awaitable[tuple[int, int]]]
 
 
 def ring_of_environment() -> KeyRing:
-    """The keys of PAMSPEC_ENCRYPTION_KEYS."""
-    return CommonSettings().key_ring()
+    """The keys of PAMSPEC_ENCRYPTION_KEYS; WrongKey where they can't be used."""
+    try:
+        return CommonSettings().key_ring()
+    except SettingsError as error:
+        raise WrongKey(f"a variable is not the JSON that it has to be: {error}") from None
+    except ValidationError:
+        raise
+    except ValueError as error:
+        raise WrongKey(str(error)) from None
 
 
-async def known(conn: Connection, ring: KeyRing) -> list[str]:
+async def fitting(dsn: str) -> None:
+    """WrongKey where the keys of the environment do not fit those that the store was sealed with."""
+    conn = await asyncpg.connect(dsn)
+    try:
+        await check(conn, ring_of_environment())
+    finally:
+        await conn.close()
+
+
+async def check(conn: Connection, ring: KeyRing) -> list[str]:
     """The kids that sealed something, the oldest first; WrongKey where the ring does not fit them."""
     rows = await conn.fetch(KNOWN_SQL)
     ring.check({row["kid"]: row["proof"] for row in rows})
+    return [row["kid"] for row in rows]
+
+
+async def known(conn: Connection, ring: KeyRing) -> list[str]:
+    """The same, and from now on the key that seals is one of those that the store knows."""
+    kids = await check(conn, ring)
     if ring:
         await conn.execute(KNOW_SQL, ring.sealing, ring.proof(ring.sealing))
-    return [row["kid"] for row in rows]
+    return kids
 
 
 async def seal_step(conn: Connection, ring: KeyRing, scope_key: int, after: int) -> tuple[int, int]:

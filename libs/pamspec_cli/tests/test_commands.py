@@ -299,6 +299,7 @@ async def test_refusals_are_one_line_and_exit_code_1(shell: Shell) -> None:
         ("create", "--scope", "workspace:x", "--content", "{no json"),
         ("create", "--scope", "workspace:x", "--content-file", "missing.json"),
         ("query", "--scope", "workspace:x", "--where", "{"),
+        ("erasures", "--scope", "workspace:x", "--forget", "--basis", "why", "--where", "{"),
         ("demo", "--conversations", "missing", "--channels", "poll"),
         ("demo", "--channels", "pigeon"),
         ("demo", "--channels", "nats"),

@@ -63,7 +63,10 @@ def _forget(client: Client, arguments: argparse.Namespace) -> int:
         raise Misused("to forget takes --scope and a reason: --basis TEXT")
     subject: dict[str, Any] = {"actor_id": arguments.actor} if arguments.actor else {"source_ref": arguments.source}
     if arguments.where:
-        subject = {"filter": {"where": json.loads(arguments.where)}}
+        try:
+            subject = {"filter": {"where": json.loads(arguments.where)}}
+        except ValueError as error:
+            raise Misused(f"--where is no JSON: {error}") from None
     elif not (arguments.actor or arguments.source):
         raise Misused("whom or what to forget: give --actor, --source or --where")
     request = {"scope_id": arguments.scope, "policy_basis": arguments.basis, "subject": subject}

@@ -10,11 +10,12 @@ import uvloop
 from pydantic import ValidationError
 from pydantic_settings import SettingsError
 
-from pamspec_cli import composition, development, processes
+from pamspec_cli import composition, development, processes, sealed
 from pamspec_cli.data import DataDirectory, chosen
 from pamspec_cli.deployment import Deployment
 from pamspec_cli.servers.process import ServerError
 from pamspec_cli.stack import Addresses, servers
+from pamspec_common.sealing import WrongKey
 from pamspec_common.telemetry import setup_logging, setup_metrics
 
 SUMMARY = "run the whole service with its servers, until Ctrl-C"
@@ -47,6 +48,8 @@ def run(arguments: argparse.Namespace) -> int:
             if error.title != "Settings":
                 raise
             raise ServerError(f"{_unusable(error)}; see docs/running.md") from None
+        except WrongKey as error:
+            raise ServerError(f"{error}; see docs/running.md") from None
 
 
 def _unusable(error: ValidationError) -> str:
@@ -87,6 +90,7 @@ async def _serve(data: DataDirectory, arguments: argparse.Namespace) -> None:
     print(f"starting  servers and services on {data.path}", flush=True)
     async with AsyncExitStack() as stack:
         addresses = await stack.enter_async_context(servers(data))
+        await sealed.fitting(addresses.database_url)
         deployment = Deployment.of(data, addresses, arguments.port)
         await development.ensure_principal(addresses.database_url, deployment.key_pepper.encode(), key)
         pids: dict[str, int | None] = {}

@@ -19,7 +19,7 @@ from pamspec_cli.servers.process import LOOPBACK
 from pamspec_cli.stack import DATABASE
 from pamspec_common.checkpoints import Checkpoint
 from pamspec_common.postgres import scoped
-from pamspec_common.sealing import opening
+from pamspec_common.sealing import WrongKey, opening
 from pamspec_common.verification import pages, walk
 from pamspec_common.verification.anchors import Anchor
 from pamspec_common.verification.rules import Chain
@@ -167,13 +167,19 @@ class _Verdict:
 
 @asynccontextmanager
 async def connected(dsn: str) -> AsyncIterator["asyncpg.Connection[asyncpg.Record]"]:
-    """A connection to the store; Misused when it does not answer."""
+    """A connection to the store; Misused when it does not answer, or is sealed with keys that are not set here."""
     try:
-        connection = await asyncpg.connect(dsn, record_class=opening(sealed.ring_of_environment()))
+        ring = sealed.ring_of_environment()
+        connection = await asyncpg.connect(dsn, record_class=opening(ring))
+    except WrongKey as error:
+        raise Misused(str(error)) from None
     except (OSError, asyncpg.PostgresError) as error:
         raise Misused(f"the store does not answer ({type(error).__name__}): check that it runs") from error
     try:
+        await sealed.check(connection, ring)
         yield connection
+    except WrongKey as error:
+        raise Misused(str(error)) from None
     finally:
         await connection.close()
 
