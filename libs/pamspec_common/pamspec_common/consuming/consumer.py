@@ -49,7 +49,11 @@ class Consumer:
         """Begin to connect and to look for partitions."""
         size = self._settings.partitions + _OLD_PARTITIONS + _OTHER_CONNECTIONS
         self._pool = await create_pool(
-            self._settings, f"{self._service}-consumer", max_size=size, planner={"search_path": self._schema}
+            self._settings,
+            f"{self._service}-consumer",
+            max_size=size,
+            planner={"search_path": self._schema},
+            content=True,
         )
         background.spawn("consumer_bus", lambda: self._connect(background))
         background.spawn("consumer", lambda: self._keep(background))

@@ -14,7 +14,7 @@ _COLUMNS = """s.scope_key, s.object_id, s.kind, s.version_id, s.from_seq, s.avai
        first.ledger_seq AS first, coalesce(octet_length(p.content), 0) AS size, coalesce(x.sequence, 0) AS known"""
 
 _JOINS = """
-LEFT JOIN core.version_private p ON p.scope_key = s.scope_key AND p.ledger_seq = s.from_seq
+LEFT JOIN core.version_value p ON p.scope_key = s.scope_key AND p.ledger_seq = s.from_seq
 LEFT JOIN core.version first
   ON first.object_id = s.object_id AND first.scope_key = s.scope_key AND first.version_seq = 1
 LEFT JOIN index_.indexed_object x ON x.scope_key = s.scope_key AND x.object_id = s.object_id
