@@ -13,7 +13,9 @@ import pytest
 
 from libs.conftest import Product
 from pamspec_cli.__main__ import main
+from pamspec_cli.commands.query import only_space
 from pamspec_cli.demo.conversations import sample
+from pamspec_client import Client
 
 _numbers = itertools.count(1)
 
@@ -64,6 +66,42 @@ async def test_an_object_is_stored_shown_and_found(shell: Shell) -> None:
     history = await shell("history", object_id, "--scope", shell.scope)
     assert "object_created" in history
     assert "version 1: active available retained unverified" in history
+
+
+async def test_a_query_by_meaning_takes_the_only_space_of_the_scope(shell: Shell, product: Product) -> None:
+    ask = ("query", "--scope", shell.scope, "--trust", "working", "--mode", "vector", "--text", "hours")
+    made = (await shell("create", "--scope", shell.scope, "--text", "The depot opens at six.")).split()
+    assert "--mode lexical" in await shell(*ask, code=2)
+    spaces = [f"{shell.scope.replace('workspace', 'space')}-{name}" for name in "ab"]
+
+    def found() -> str:
+        with Client(product.url, product.key) as client:
+            return only_space(client, shell.scope)
+
+    async with product.client() as client:
+        for space in spaces:
+            axes: dict[str, object] = {"embedding_space_id": space, "model": "axes", "dimensions": 3}
+            axes |= {"distance_metric": "cosine", "embedding_kind": "dense", "provider": "test", "model_revision": "1"}
+            axes |= dict.fromkeys(("normalization", "preprocessing_profile", "canonicalization_rules"), "none")
+            await client.call("register_embedding_space", axes)
+            one = {"object_id": made[0], "version_id": made[2], "vector": [1.0, 0.0, 0.0]}
+            await client.call("put_vectors", {"scope_id": shell.scope, "embedding_space_id": space, "vectors": [one]})
+            if space == spaces[0]:
+                assert await asyncio.to_thread(found) == space
+    assert ", ".join(spaces) in await shell(*ask, code=2)
+
+
+async def test_an_answer_without_anything_says_where_to_look(shell: Shell, capsys: pytest.CaptureFixture[str]) -> None:
+    await shell("create", "--scope", shell.scope, "--text", "The depot opens at six.")
+    where = ["query", "--scope", shell.scope, *shell.service]
+    for more, said in (
+        ([], "--trust working"),
+        (["--trust", "working", "--type", "claim"], "nothing found; --trust all"),
+        (["--trust", "all", "--type", "claim"], "nothing found\n"),
+    ):
+        capsys.readouterr()
+        assert await asyncio.to_thread(main, where + more) == 0
+        assert said in capsys.readouterr().err
 
 
 async def test_an_object_is_updated_restored_and_made_trusted(shell: Shell) -> None:

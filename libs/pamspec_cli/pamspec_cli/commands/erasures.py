@@ -97,6 +97,8 @@ def _line(one: Erasure) -> str:
 def _whole(one: Erasure) -> str:
     """The receipt surface by surface."""
     lines = [_line(one)]
+    if one.absent_at:
+        lines.append(f"  in no answer since {one.absent_at}")
     for surface in one.surfaces:
         said = [surface.state, f"at {surface.position}" if surface.position is not None else "", surface.scan or ""]
         said += [surface.closed_at or "", surface.error or ""]

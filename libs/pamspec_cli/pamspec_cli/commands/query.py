@@ -7,9 +7,11 @@ from typing import Any
 
 from pamspec_cli.connection import OK, Misused, add_arguments, reporting, service
 from pamspec_cli.showing import envelope_line
+from pamspec_client import Client
 from pamspec_client.models import QueryPage
 
 SUMMARY = "find objects"
+_VECTOR = "index:vector:"
 
 
 def add(parser: argparse.ArgumentParser) -> None:
@@ -27,9 +29,13 @@ def add(parser: argparse.ArgumentParser) -> None:
         "--mode",
         action="append",
         choices=("lexical", "vector"),
-        help="how: lexical (default), vector, or both; vector needs --space",
+        help="by words (lexical, default), by meaning (vector), or both: give it twice",
     )
-    parser.add_argument("--space", metavar="ID", help="the embedding space that vectors are compared in")
+    parser.add_argument(
+        "--space",
+        metavar="ID",
+        help="the embedding space that vectors are compared in (default: the only one of the scope)",
+    )
     parser.add_argument(
         "--profile",
         choices=("relevance", "recent", "quality", "balanced"),
@@ -56,6 +62,8 @@ def run(arguments: argparse.Namespace) -> int:
     }
     cursor = arguments.cursor
     with service(arguments).client() as client:
+        if "vector" in request["query"].get("modes", ()) and not arguments.space:
+            request["embedding_space_id"] = only_space(client, arguments.scope)
         while True:
             page = QueryPage.of(client.call("query", {**request, "cursor": cursor}).body)
             cursor = page.next_cursor
@@ -101,6 +109,23 @@ def ranking(arguments: argparse.Namespace) -> dict[str, Any]:
     return found
 
 
+def only_space(client: Client, scope_id: str) -> str:
+    """The embedding space of a scope's vectors; Misused where there is none, or a choice."""
+    indexes = client.list_indexes(scope_id=scope_id).indexes
+    spaces = [
+        one.index_id.removeprefix(_VECTOR)
+        for one in indexes
+        if one.index_id.startswith(_VECTOR) and one.state != "dropped"
+    ]
+    if not spaces:
+        raise Misused(
+            "nothing of this scope has a vector yet: try again in a moment, or look for words with  --mode lexical"
+        )
+    if len(spaces) > 1:
+        raise Misused(f"this scope has vectors of several spaces, name one with --space: {', '.join(spaces)}")
+    return spaces[0]
+
+
 def _show(page: QueryPage, arguments: argparse.Namespace) -> None:
     if arguments.json:
         print(page.raw.decode())
@@ -111,4 +136,7 @@ def _show(page: QueryPage, arguments: argparse.Namespace) -> None:
         if item.explanation is not None:
             print(f"       {json.dumps(item.explanation, sort_keys=True)}")
     if page.hint:
-        print(f"hint: {page.hint}", file=sys.stderr)
+        print(f"hint: {page.hint} Here that is  --trust working", file=sys.stderr)
+    elif not page.items and not arguments.cursor:
+        wider = "" if arguments.trust == "all" else "; --trust all looks at memory in every state"
+        print(f"nothing found{wider}", file=sys.stderr)

@@ -125,9 +125,10 @@ def _modes(expression: Expression) -> tuple[Mode, ...]:
 def _check_space(request: Query, modes: Sequence[Mode]) -> None:
     """S25."""
     if "vector" in modes and request.embedding_space_id is None:
-        said = 'or leave vectors out with modes ["lexical"].' if request.query.kind == "hybrid" else "see its list."
+        less = ', or leave vectors out with modes ["lexical"]' if request.query.kind == "hybrid" else ""
         raise InvalidRequest(
-            f"A query by vector names its space; send embedding_space_id, {said}",
+            "A query by vector names its space; send embedding_space_id beside query, as GET /v1/embedding_spaces "
+            f"lists it{less}.",
             details={"field": "embedding_space_id"},
         )
     if "vector" not in modes and request.embedding_space_id is not None:
