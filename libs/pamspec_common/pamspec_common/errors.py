@@ -60,13 +60,6 @@ class InvalidRequest(PamspecError):
     code, status = "invalid_request", 400
 
 
-class NotOffered(InvalidRequest):
-    """This service does not offer that yet; leave it out."""
-
-    def __init__(self, message: str | None = None, *, field: str | None = None) -> None:
-        super().__init__(message, details={"reason": "not_offered", **({"field": field} if field else {})})
-
-
 class InvalidObject(PamspecError):
     """What would be stored breaks a rule of its type; correct the named field."""
 

@@ -30,7 +30,6 @@ _NONCE_BYTES, _TAG_BYTES = 24, 16
 WRAPPED_BYTES = _NONCE_BYTES + KEY_BYTES + _TAG_BYTES
 SEALED = b"\x01"
 """How stored content and private halves begin that are sealed; JSON never does."""
-OVERHEAD = len(SEALED) + _TAG_BYTES
 CARRIED = b"\x02PAMSEAL"
 """How a value of core.version_value begins that is sealed: then its part, scope_key, ledger_seq, and key."""
 _PROOF = b"pamspec key-encryption key"

@@ -132,7 +132,7 @@ async def test_equal_state_gives_equal_bytes(seeding: Conn, door: Door) -> None:
     assert b'"canonical_content":{"a":[1.5,null],"b":3}' in (await door("read", scope_id=SCOPE, object_id="obj:3")).body
 
 
-async def test_what_is_not_offered_says_so(seeding: Conn, door: Door) -> None:
+async def test_what_cannot_be_answered_is_refused(seeding: Conn, door: Door) -> None:
     """S25, P120-P123: never silently ignored."""
     scope = Scope(SCOPE)
     scope.put("obj:x", 1)

@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from pamspec_common.retention import Decay, Retention
-from pamspec_retention_sweeper.model.scoring import Scoring, decay_score, falls_below, scoring_of
+from pamspec_retention_sweeper.model.scoring import Scoring, falls_below, scoring_of
 from pamspec_retention_sweeper.model.steps import ACTOR_ID, Facts, Step, next_step
 
 BORN = datetime(2026, 1, 1, tzinfo=UTC)
@@ -43,20 +43,21 @@ def expired(by: str = ACTOR_ID, days: float = 0) -> dict[str, Any]:
         ((1, 1, 0.01), 69.31471806, 0.5),
         ((0.5, 1, 0.01), 51, 0.3002478),
         ((0.5, 1, 0.01), 52, 0.2972603),
-        ((0.2, 1, 0), 0, 0.2),
         ((1, 0.4, 0.01), 20, 0.3274923),
-        ((0.5, 1, 0.01), -3, 0.5),
     ],
 )
-def test_the_score_is_the_one_of_the_table(scoring: tuple[float, float, float], days: float, score: float) -> None:
-    assert decay_score(Scoring(*scoring), days) == pytest.approx(score, abs=5e-8)
+def test_a_score_is_reached_after_the_days_of_the_table(
+    scoring: tuple[float, float, float], days: float, score: float
+) -> None:
+    below = falls_below(Decay(threshold=score), Scoring(*scoring), BORN)
+    assert below is not None
+    assert (below - BORN) / DAY == pytest.approx(days, abs=1e-3)
 
 
 def test_an_object_goes_stale_when_its_score_is_below_the_threshold() -> None:
     below = falls_below(Decay(), Scoring(0.5, 1, 0.01), BORN)
     assert below is not None
     assert (below - BORN) / DAY == pytest.approx(51.0826, abs=1e-3)
-    assert decay_score(Scoring(0.5, 1, 0.01), (below - BORN) / DAY) < 0.3
     assert falls_below(Decay(), Scoring(0.2, 1, 0), BORN) == BORN
     assert falls_below(Decay(), Scoring(0.3, 1, 0), BORN) is None, "0.3 itself stays"
     assert falls_below(Decay(), Scoring(1, 1, 1e-9), BORN) == datetime.max.replace(tzinfo=UTC)

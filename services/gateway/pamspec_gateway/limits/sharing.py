@@ -74,8 +74,6 @@ class Sharing:
         self._wake = asyncio.Event()
         self.up = False
         """Whether the last exchange came about."""
-        self.exchanges = 0
-        """How many came about."""
 
     def charged(self, budget: Budget, now: float) -> None:
         """A budget was charged; one that is spent quickly, or was not shared for long, is shared at once."""
@@ -147,7 +145,6 @@ class Sharing:
         now = self._clock()
         for budget, ahead in zip(budgets, found, strict=True):
             budget.learn(now, ahead / 1e6)
-        self.exchanges += 1
 
     def _say(self, up: bool, error: Exception | None) -> None:
         LIMITS_SHARED.set(1 if up else 0)

@@ -12,10 +12,6 @@ SELECT object_id, version_id, availability_state IN ('deleted', 'redacted') AS g
        availability_state, retention_state, validation_state, created_by
 FROM core.object_head WHERE scope_key = $1 AND object_id = ANY ($2::text[]) AND kind = 'o'
 """
-SPACES_SQL = """
-SELECT s.embedding_space_id, s.automatic, s.state, s.backfill FROM index_.scope_space s WHERE s.scope_key = $1
-ORDER BY s.embedding_space_id
-"""
 REMAKE_SQL = """
 INSERT INTO index_.scope_space AS s (scope_key, embedding_space_id, automatic, state, backfill)
 VALUES ($1, $2, true, CASE WHEN EXISTS (SELECT FROM index_.scope_space o WHERE o.scope_key = $1 AND o.automatic
@@ -52,15 +48,6 @@ class Canonical(NamedTuple):
     """Its attributes for rules."""
 
 
-class ScopeSpace(NamedTuple):
-    """A space of a scope."""
-
-    embedding_space_id: str
-    automatic: bool
-    state: str
-    backfill: int | None
-
-
 async def canonical(conn: Connection, scope_key: int, object_ids: list[str]) -> dict[str, Canonical]:
     """The current versions of these objects."""
     found = {}
@@ -69,11 +56,6 @@ async def canonical(conn: Connection, scope_key: int, object_ids: list[str]) -> 
         memory = {name: row[name] for name in states} | {"creator": row["created_by"]}
         found[row["object_id"]] = Canonical(row["version_id"], row["gone"], memory)
     return found
-
-
-async def scope_spaces(conn: Connection, scope_key: int) -> list[ScopeSpace]:
-    """The spaces of a scope by their ids."""
-    return [ScopeSpace(*row) for row in await conn.fetch(SPACES_SQL, scope_key)]
 
 
 async def remake(conn: Connection, scope_key: int, space_id: str) -> str:

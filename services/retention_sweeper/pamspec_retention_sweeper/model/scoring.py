@@ -20,11 +20,6 @@ class Scoring(msgspec.Struct, frozen=True):
     rate_per_day: float
 
 
-def decay_score(scoring: Scoring, days: float) -> float:
-    """importance x confidence x e^(-rate x days); before its clock started as if it just had."""
-    return scoring.importance * scoring.confidence * math.exp(-scoring.rate_per_day * max(0.0, days))
-
-
 def scoring_of(decay: Decay, content: Any, quality: Mapping[str, Any]) -> Scoring:
     """An object's own numbers where its content has valid ones at the places that the policy names, else the policy's.
 
@@ -39,7 +34,10 @@ def scoring_of(decay: Decay, content: Any, quality: Mapping[str, Any]) -> Scorin
 
 
 def falls_below(decay: Decay, scoring: Scoring, clock_start: datetime) -> datetime | None:
-    """From when on the score is below the threshold; None where it never is; at the threshold it is not (A25)."""
+    """From when on importance x confidence x e^(-rate x days) is below the threshold; None where it never is.
+
+    At the threshold it is not (A25).
+    """
     best = scoring.importance * scoring.confidence
     if best < decay.threshold:
         return clock_start
