@@ -60,8 +60,8 @@ def ended(process: psutil.Process) -> bool:
 
 
 async def all_ended(processes: list[psutil.Process]) -> None:
-    """Waits until they have ended, reaped or not; TimeoutError after 10 s."""
-    async with asyncio.timeout(10):
+    """Waits until they have ended, reaped or not; TimeoutError after 30 s."""
+    async with asyncio.timeout(30):
         while not all(ended(process) for process in processes):
             await asyncio.sleep(0.01)
 

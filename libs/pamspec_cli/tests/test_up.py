@@ -73,7 +73,7 @@ class Up:
         return [process for place in places for process in working_in(place)]
 
     async def without_remnants(self) -> None:
-        async with asyncio.timeout(15):
+        async with asyncio.timeout(30):
             while self.remnants():
                 await asyncio.sleep(0.05)
 

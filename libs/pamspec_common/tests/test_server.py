@@ -240,7 +240,7 @@ async def test_a_client_that_leaves_its_websocket_is_no_failure(caplog: pytest.L
 
     service = _sample([])
     service.app = app
-    async with serving(service) as url, asyncio.timeout(10):
+    async with serving(service) as url, asyncio.timeout(30):
         reader, writer = await _websocket(url)
         assert (await reader.readuntil(b"\r\n\r\n")).startswith(b"HTTP/1.1 101")
         writer.transport.abort()
@@ -269,7 +269,7 @@ async def test_a_stop_goes_on_over_a_websocket_in_the_middle_of_its_closing() ->
     calls: list[str] = []
     service = _sample([], calls)
     service.app = app
-    async with asyncio.timeout(15):
+    async with asyncio.timeout(30):
         async with serving(service, drain_s=0.5) as url:
             reader, writer = await _websocket(url)
             # Unread, what the server sends fills its buffers, so that its answer to the close frame stays behind.

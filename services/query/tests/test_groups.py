@@ -125,7 +125,7 @@ async def locked(database: Database, table: str) -> AsyncIterator[None]:
 
 async def until_blocked(conn: Conn, count: int = 1) -> None:
     """Returns once so many sessions of the query service wait for a lock."""
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(30):
         while (
             await conn.fetchval(
                 "SELECT count(*) FROM pg_stat_activity WHERE usename = 'pamspec_query' AND wait_event_type = 'Lock'"
@@ -155,7 +155,7 @@ async def test_slow_queries_leave_room_for_reads(seeding: Conn, database: Databa
                 assert await small.ok("read", scope_id="workspace:a", object_id="obj:x")
             assert time.monotonic() - started < 8
             done: set[asyncio.Task[Answer]] = set()
-            async with asyncio.timeout(10):
+            async with asyncio.timeout(30):
                 while len(done) < 48:
                     done, waiting = await asyncio.wait(slow, return_when=asyncio.FIRST_COMPLETED, timeout=0.05)
             refused = {(one.result().status, one.result().headers.get("Retry-After")) for one in done}

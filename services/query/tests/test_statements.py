@@ -259,7 +259,7 @@ async def test_a_group_of_reads_uses_indexes_only(large: tuple[Database, Scope],
 async def until_gone(conn: Conn) -> None:
     """Returns once the service's sessions have ended, which is when they have told what they scanned."""
     sql = "SELECT count(*) FROM pg_stat_activity WHERE usename = 'pamspec_query' AND datname = current_database()"
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(30):
         while await conn.fetchval(sql) > 0:
             await asyncio.sleep(0.01)
 

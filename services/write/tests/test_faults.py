@@ -27,7 +27,7 @@ Hold = Callable[[int], AbstractAsyncContextManager[None]]
 
 async def waiting_backends(writer: Writer, count: int) -> None:
     """Return when that many transactions of the service wait for a lock."""
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + 30
     sql = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'"
     while await writer.admin.fetchval(sql) < count:
         assert time.monotonic() < deadline, "nobody waits for a lock"
