@@ -59,6 +59,25 @@ async def test_the_rarer_word_weighs_more_and_stems_match(garden: Garden) -> Non
     assert await search(garden, "nothing of that") == []
 
 
+AMONG_SQL = "SELECT doc, score FROM index_.lexical_candidates($1, $2, $3, $4, $5, NULL, among => $6)"
+
+
+async def test_among_some_docs_scores_are_those_of_all(garden: Garden) -> None:
+    """A filter narrows what is looked at, never what it is worth."""
+    for hour in ("six", "seven", "eight"):
+        await create(garden, f"The depot opens at {hour}; to be or not to be.")
+    await create(garden, {"statement": "Opening hours of the greenhouse: see the depot."})
+    await garden.settled()
+    for text in ("greenhouse depots", "open six", '"depot opens"', '"to be or not to be"', "nothing of that"):
+        looked = sought(text)
+        asked = [garden.key, looked.terms, looked.words, looked.languages, looked.phrases]
+        async with scoped(garden.conn, [garden.key]):
+            whole = {row["doc"]: row["score"] for row in await garden.conn.fetch(AMONG_SQL, *asked, None)}
+            for among in ([], [*whole][:1], [*whole][1:], [*whole, -1]):
+                found = {row["doc"]: row["score"] for row in await garden.conn.fetch(AMONG_SQL, *asked, among)}
+                assert found == {doc: whole[doc] for doc in among if doc in whole}, (text, among)
+
+
 @pytest.mark.parametrize(
     ("content", "queries"),
     [

@@ -108,6 +108,23 @@ async def test_filters_come_before_ranks(seeding: Conn, door: Door) -> None:
     assert whole["count"] == {"exact": False, "value": PARAMETERS.depth}
 
 
+async def test_a_filter_that_keeps_a_fifth_ranks_as_an_exact_query_does(seeding: Conn, door: Door) -> None:
+    """The index is asked for more, as many as should do; the best of what is kept are the same."""
+    scope = Scope(SCOPE)
+    for number in range(1_500):
+        scope.put(f"obj:{number}", {"text": "rain " * (1 + number % 7), "fifth": number % 5 == 0})
+    await scope.flush(seeding)
+    await index(seeding, scope)
+    query = lexical("rain", where=eq("content:/fifth", True))
+    pages = [
+        await door.ok("query", scope_id=SCOPE, query=query, exact=exact, count="bounded", pagination={"limit": 100})
+        for exact in (False, True)
+    ]
+    assert flat(pages[:1]) == flat(pages[1:])
+    assert [page["count"]["value"] for page in pages] == [PARAMETERS.depth] * 2
+    assert all(page["index"]["lists"][0]["complete"] is False for page in pages)
+
+
 async def test_rights_come_before_ranks(seeding: Conn, door: Door) -> None:
     """What a grant does not name leaves no trace: no item, no count, no other score (P122, P150)."""
     scope = Scope(SCOPE)

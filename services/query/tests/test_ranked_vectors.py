@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass, field
 
 import aiohttp.web
+import asyncpg
 import orjson
 import pytest
 import pytest_asyncio
@@ -103,6 +104,33 @@ async def test_a_rare_filter_loses_nothing(seeding: Conn, door: Door) -> None:
             "explain_ranking": True,
         }  # fmt: skip
         assert len({(await door.raw("query", orjson.dumps(document))).body for _ in range(3)}) == 1
+
+
+async def test_objects_of_several_chunks_do_not_shorten_the_list(seeding: Conn, database: Database) -> None:
+    """The walk goes on, wider, until as many objects are found as were asked for."""
+    scope = Scope(SCOPE)
+    many, wanted = 500, 50
+    for number in range(many):
+        scope.put(f"obj:{number}", {"n": number})
+    await scope.flush(seeding)
+    docs = await index(seeding, scope)
+    given = {str(n): [math.cos(n / many), math.sin(n / many), *[0.0] * 254] for n in range(many)}
+    space = await vectors(seeding, scope, given, embedding_space_id="space:walked", dimensions=256)
+    await seeding.execute(
+        "INSERT INTO index_.vectors (scope_key, space_key, doc, chunk, dimensions, metric, embedding, digest)"
+        " SELECT scope_key, space_key, doc, n, dimensions, metric, embedding, digest"
+        " FROM index_.vectors, generate_series(1, 2) n WHERE scope_key = $1",
+        scope.key,
+    )
+    reader = await asyncpg.connect(database.role("query"))
+    try:
+        await reader.execute(f"SET pamspec.scope_keys = '{{{scope.key}}}'")
+        sql = "SELECT doc, approximate FROM index_.vector_candidates($1, $2, $3::real[], $4)"
+        rows = await reader.fetch(sql, scope.key, space, given["0"], wanted)
+    finally:
+        await reader.close()
+    assert [row["doc"] for row in rows] == [docs[f"obj:{n}"] for n in range(wanted)]
+    assert all(row["approximate"] for row in rows)
 
 
 async def test_erased_and_moved_objects_are_not_near(axes: tuple[Scope, str], seeding: Conn, door: Door) -> None:

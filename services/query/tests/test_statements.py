@@ -17,12 +17,15 @@ import pytest_asyncio
 from conftest import TemplateDatabase
 from pamspec_cli.servers import databases
 from pamspec_cli.servers.databases import Database
+from pamspec_common.analysis import sought
 from pamspec_common.verification import pages
 from pamspec_query.documents import Query, decode
 from pamspec_query.model.plan import Plan, plan
 from pamspec_query.model.snapshots import Snapshot
 from pamspec_query.queries import candidates, comparison, export, heads, history, lapses, proofs, snapshots, spaces
-from pamspec_query.queries.statements import At, hint_statement, page_statement
+from pamspec_query.queries.candidates import Depth, Near, Reached, Source, Words
+from pamspec_query.queries.statements import At, Within, hint_statement, page_statement
+from services.query.tests import indexed
 from services.query.tests.asking import eq
 from services.query.tests.door import Conn
 from services.query.tests.seeds import START, Scope
@@ -79,6 +82,7 @@ class Explained:
         self.indexes: set[str] = set()
         self.touched = 0
         self.sequential = False
+        self.joined: set[str] = set()
         self._visit(document["Plan"])
 
     def _visit(self, node: dict[str, Any]) -> None:
@@ -86,6 +90,8 @@ class Explained:
             self.indexes.add(node["Index Name"])
         if node["Node Type"] == "Seq Scan":
             self.sequential = True
+        if node["Node Type"] in ("Hash Join", "Merge Join"):
+            self.joined.add(node["Node Type"])
         if "Scan" in node["Node Type"] and "Relation Name" in node:
             rows = node["Actual Rows"] + node.get("Rows Removed by Filter", 0)
             self.touched += int(rows * node["Actual Loops"])
@@ -324,3 +330,71 @@ async def test_reads_by_id_look_rows_up_by_key_from_the_first_one_on(database: D
                 assert 0 < touched <= 10 * len(ids), (kind, scope.scope_id, touched)
         finally:
             await conn.close()
+
+
+ASKED = 40
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="session")
+async def indexed_scope(template_database: TemplateDatabase) -> AsyncIterator[tuple[Database, Scope, dict[str, int]]]:
+    """A database of its own with 3,000 indexed objects in one scope, each with a vector, and the docs of the objects.
+
+    The planner has no statistics of them, or those of a scope of another size: the statements may not depend on any.
+    """
+    name = databases.new_name("pamspec_indexed")
+    dsn = await databases.create_database(template_database.server_dsn, name, template_database.name)
+    conn = await asyncpg.connect(dsn)
+    scope = Scope("workspace:big")
+    for index in range(3_000):
+        scope.put(f"obj:{index}", {"text": f"harbour {index}", "hundredth": index % 100})
+    await scope.flush(conn)
+    docs = await indexed.index(conn, scope)
+    await indexed.vectors(conn, scope, {str(index): [1.0, index / 3_000, 0.0] for index in range(3_000)})
+    await conn.close()
+    yield Database(name, dsn, databases.role_dsns(dsn, template_database.passwords)), scope, docs
+    await databases.drop_database(template_database.server_dsn, name)
+
+
+@pytest.mark.parametrize("analyzed", [False, True], ids=["no statistics", "statistics"])
+async def test_what_an_index_names_is_looked_up_by_key(
+    indexed_scope: tuple[Database, Scope, dict[str, int]], analyzed: bool
+) -> None:
+    """However many the planner believes are named: no table is read from end to end, nothing is joined by scans."""
+    database, scope, docs = indexed_scope
+    owner = await asyncpg.connect(database.dsn)
+    if analyzed:
+        await owner.execute("ANALYZE core.version, core.version_private, core.version_span, index_.indexed_object")
+    await owner.close()
+    sources: list[Source] = [Words(sought("harbour")), Near("space:axes", [1.0, 0.5, 0.0], True)]
+    if analyzed:
+        ids = list(docs)[:ASKED]
+        sources.append(Reached(ids, [1.0] * len(ids)))
+    at, only = At(scope.last_seq, True, None), [docs[f"obj:{index}"] for index in range(7, 3_000, 100)]
+    named = [version.ledger_seq for version in scope.versions[-500:]]
+    conn = await asyncpg.connect(database.role("query"), server_settings={"jit": "off"})
+    try:
+        for query in ({"trust": "all"}, {"trust": "all", "where": eq("content:/hundredth", 7)}):
+            wanted = planned(query)
+            for way in (at, At(scope.last_seq - 1, False, None)):
+                for depth in (Depth(ASKED, 20), Depth(21, 20, whole=True, only=only)):
+                    statement = candidates.candidates_statement(scope.key, wanted, way, sources, depth, True)
+                    found = await explain(conn, scope, statement.sql, statement.arguments)
+                    assert_by_key(found, 8 * ASKED)
+                statement = candidates.page_statement(scope.key, wanted, way, named, 21, 1 << 20)
+                found = await explain(conn, scope, statement.sql, statement.arguments)
+                assert_by_key(found, 700)
+            if not analyzed:
+                continue
+            within = Within(named, named[0] - 1, scope.last_seq + 1)
+            statement = candidates.docs_statement(scope.key, wanted, at, within)
+            found = await explain(conn, scope, statement.sql, statement.arguments)
+            assert_by_key(found, 1_100)
+    finally:
+        await conn.close()
+
+
+def assert_by_key(found: Explained, most: int) -> None:
+    """A statement looked rows up one by one, and no more than that."""
+    assert not found.sequential
+    assert not found.joined
+    assert 0 < found.touched <= most, (found.touched, found.indexes)

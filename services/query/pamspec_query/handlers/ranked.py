@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
+from math import ceil
 from typing import Any
 
 from pamspec_common.analysis import sought
@@ -36,9 +37,13 @@ from pamspec_query.queries.search import Count
 from pamspec_query.queries.spaces import space
 from pamspec_query.queries.statements import At
 
-OVERFETCH = 2
+OVERFETCH = 1.25
 """So many times the depth is asked of an index at first, since filters leave some out."""
 _GROWTH, _MOST = 5, 10_000
+_LEFT, _MARGIN = 0.05, 1.5
+"""Where the filters leave at least that share of what an index names, so many times what is needed is asked for: that
+is less work than to find and to score all that they leave.
+"""
 _POSTINGS = 40_000
 """Where the words of a query have no more postings than that, the lexical index leaves nothing out."""
 
@@ -196,17 +201,23 @@ def _rules(wanted: Plan, looked: Ranked, last_at: datetime) -> Rules:
 async def _found(moment: Moment, wanted: Plan, at: At, sources: Sequence[Source]) -> tuple[Found, Depth]:
     """Candidates that the filters leave, and how much was asked of the indexes.
 
-    Where the filters leave few of what an index names first, all that they leave is scored instead; where that is too
-    much, the indexes are asked for more.
+    Where the filters leave too few of what an index names first, it is asked for as many as should do; where they leave
+    but a small share, all that they leave is scored instead; where that is too much, the indexes are asked for more.
     """
     assert wanted.ranked is not None
     quality = wanted.ranked.profile.quality > 0
     around = (moment.conn, moment.scope_key, wanted, at)
-    depth = Depth(PARAMETERS.depth * OVERFETCH, PARAMETERS.depth, whole=wanted.ranked.exact)
+    depth = Depth(int(PARAMETERS.depth * OVERFETCH), PARAMETERS.depth, whole=wanted.ranked.exact)
     if wanted.pinned is None:
         found = await store.candidates(*around, sources, depth, quality)
         if not _short(found, depth):
             return found, depth
+        enough = _enough(found, depth)
+        if enough is not None:
+            more = replace(depth, asked=enough)
+            found = await store.candidates(*around, sources, more, quality)
+            if not _short(found, more):
+                return found, more
     docs = await store.matching_docs(*around)
     if docs is not None:
         depth = replace(depth, asked=depth.kept + 1, whole=True, only=docs)
@@ -226,6 +237,19 @@ def _short(found: Found, depth: Depth) -> bool:
         for mode, named in found.named.items()
         if not (mode == "lexical" and depth.whole)
     )
+
+
+def _enough(found: Found, depth: Depth) -> int | None:
+    """How many to ask for so that each list should be left with what is fused; None where that is too many."""
+    wanted = depth.asked
+    for mode, named in found.named.items():
+        kept = found.kept[mode]
+        if named < depth.asked or kept >= depth.kept:
+            continue
+        if mode == "graph" or kept < named * _LEFT:
+            return None
+        wanted = max(wanted, ceil(depth.kept * named / kept * _MARGIN))
+    return wanted
 
 
 async def _hidden(moment: Moment, wanted: Plan, at: At, sources: Sequence[Source]) -> bool:

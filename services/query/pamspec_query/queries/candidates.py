@@ -120,7 +120,7 @@ class Depth:
     whole: bool = False
     """All that holds a word, instead of the best."""
     only: Sequence[int] | None = None
-    """What is near a vector is looked for among these docs alone, one by one."""
+    """What holds a word, or is near a vector, is looked for among these docs alone, one by one."""
 
 
 async def candidates(
@@ -194,13 +194,14 @@ def candidates_statement(
     keys: LiteralString = ", ".join(KEY_NAMES[: len(plan.order)])
     nothing: LiteralString = ", ".join(["NULL" for _ in plan.order])
     signals: LiteralString = _QUALITY if quality else "NULL::text"
+    private: LiteralString = "s.private, " if quality else ""
     return Statement(
         "WITH " + ", ".join(lists) + ", f AS MATERIALIZED (SELECT seq, max(doc) AS doc, "
         + ", ".join(["max(" + name + ") AS " + name for name in _SCORES[: len(sources)]]) + " FROM ("
         + " UNION ALL ".join(parts) + ") u GROUP BY seq), found AS MATERIALIZED (SELECT f.doc, "
-        + ", ".join(["f." + name for name in _SCORES[: len(sources)]]) + ", s.committed_at, " + key_columns(plan.order)
-        + " FROM f JOIN core.version_span s ON s.scope_key = " + scope + " AND s.from_seq = f.seq WHERE " + where
-        + "), best AS MATERIALIZED (SELECT * FROM (SELECT found.*, " + places + " FROM found) b WHERE " + near + ")"
+        + ", ".join(["f." + name for name in _SCORES[: len(sources)]]) + ", s.committed_at, " + private
+        + key_columns(plan.order) + " FROM f CROSS JOIN LATERAL (" + _row_of("f.seq", scope, where)
+        + ") s), best AS MATERIALIZED (SELECT * FROM (SELECT found.*, " + places + " FROM found) b WHERE " + near + ")"
         " SELECT s.from_seq, s.doc, " + names + ", " + unsaid + ", s.committed_at, " + signals + " AS quality, " + keys
         + " FROM best s UNION ALL SELECT NULL, NULL, " + sizes + ", " + left + ", " + loose + ", NULL, NULL, " + nothing
         + " ORDER BY 1 NULLS LAST",
@@ -214,9 +215,10 @@ def docs_statement(scope_key: int, plan: Plan, at: At, within: Within | None) ->
     scope = arguments.add(scope_key, "bigint")
     asked = matching(scope, plan, at, arguments)
     start: LiteralString = (
-        "SELECT i.doc FROM core.version_span s JOIN index_.indexed_object i ON i.scope_key = s.scope_key"
-        " AND i.object_id = s.object_id AND i.sequence = s.from_seq AND NOT i.removed WHERE "
-    )
+        "SELECT i.doc FROM core.version_span s CROSS JOIN LATERAL (SELECT x.doc FROM index_.indexed_object x"
+        " WHERE x.scope_key = " + scope + " AND x.object_id = s.object_id AND x.sequence = s.from_seq"
+        " AND NOT x.removed OFFSET 0) i WHERE "
+    )  # fmt: skip
     found: LiteralString = " UNION ALL ".join(
         [start + all_of([*asked, *conditions]) for conditions in branches_at(plan, scope, at, within, arguments)]
     )
@@ -238,12 +240,14 @@ def page_statement(
     limit = arguments.add(rows, "bigint")
     return Statement(
         "WITH page AS MATERIALIZED (SELECT r.n, s.from_seq FROM unnest(" + places + ") WITH ORDINALITY r (seq, n)"
-        " JOIN core.version_span s ON s.scope_key = " + scope + " AND s.from_seq = r.seq WHERE " + where
-        + " ORDER BY r.n LIMIT " + limit + "), weighed AS (SELECT page.n, page.from_seq, v.metadata, "
+        " CROSS JOIN LATERAL (" + _row_of("r.seq", scope, where) + ") s ORDER BY r.n LIMIT " + limit
+        + "), weighed AS (SELECT page.n, page.from_seq, v.metadata, "
         + content + " AS content, p.private, sum(octet_length(v.metadata) + coalesce(octet_length(" + content + "), 0)"
         " + coalesce(octet_length(p.private), 0) + 16) OVER (ORDER BY page.n) AS bytes FROM page"
-        " JOIN core.version v ON v.scope_key = " + scope + " AND v.ledger_seq = page.from_seq"
-        " JOIN core.version_value p ON p.scope_key = " + scope + " AND p.ledger_seq = page.from_seq)"
+        " CROSS JOIN LATERAL (SELECT v.metadata FROM core.version v"
+        " WHERE v.scope_key = " + scope + " AND v.ledger_seq = page.from_seq OFFSET 0) v"
+        " CROSS JOIN LATERAL (SELECT p.content, p.private FROM core.version_value p"
+        " WHERE p.scope_key = " + scope + " AND p.ledger_seq = page.from_seq OFFSET 0) p)"
         " SELECT * FROM weighed WHERE bytes <= " + bound + " OR n = (SELECT min(n) FROM weighed) ORDER BY n",
         arguments.values,
     )  # fmt: skip
@@ -265,14 +269,17 @@ def _named(source: Source, scope: LiteralString, at: At, depth: Depth, arguments
     if isinstance(source, Reached):
         ids = arguments.add(list(source.object_ids), "text[]")
         scores = arguments.add(list(source.scores), "float8[]")
-        position = arguments.add(at.position, "bigint")
+        current: LiteralString = (
+            "SELECT v.ledger_seq AS from_seq FROM core.version v WHERE v.scope_key = " + scope
+            + " AND v.object_id = r.object_id AND v.ledger_seq + 0 <= " + arguments.add(at.position, "bigint")
+            + " ORDER BY v.version_seq DESC LIMIT 1"
+        )  # fmt: skip
         return (
             "SELECT s.from_seq AS seq, i.doc, r.score, false AS loose"
             " FROM unnest(" + ids + ", " + scores + ") r (object_id, score)"
-            " JOIN core.version_span s ON s.scope_key = " + scope + " AND s.object_id = r.object_id"
-            " AND s.from_seq <= " + position + " AND s.to_seq > " + position
-            + " LEFT JOIN index_.indexed_object i ON i.scope_key = s.scope_key AND i.object_id = s.object_id"
-            " AND i.sequence = s.from_seq"
+            " CROSS JOIN LATERAL (" + current + ") s"
+            " LEFT JOIN LATERAL (SELECT x.doc FROM index_.indexed_object x WHERE x.scope_key = " + scope
+            + " AND x.object_id = r.object_id AND x.sequence = s.from_seq OFFSET 0) i ON true"
         )  # fmt: skip
     if isinstance(source, Words):
         asked = arguments.add(None if depth.whole else depth.asked, "integer")
@@ -281,6 +288,8 @@ def _named(source: Source, scope: LiteralString, at: At, depth: Depth, arguments
         languages = arguments.add(source.sought.languages, "integer[]")
         phrases = arguments.add(source.sought.phrases, "text[]")
         call: LiteralString = ", ".join([scope, terms, words, languages, phrases, asked])
+        if depth.only is not None:
+            call = call + ", among => " + arguments.add(depth.only, "bigint[]")
         return "SELECT c.sequence AS seq, c.doc, c.score, false AS loose FROM index_.lexical_candidates(" + call + ") c"
     asked = arguments.add(depth.asked, "integer")
     only = arguments.add(depth.only, "bigint[]")
@@ -290,7 +299,19 @@ def _named(source: Source, scope: LiteralString, at: At, depth: Depth, arguments
     call = ", ".join([scope, space, vector, asked, exact, only])
     return (
         "SELECT i.sequence AS seq, c.doc, c.score, c.approximate AS loose FROM index_.vector_candidates(" + call + ") c"
-        " JOIN index_.indexed_object i ON i.scope_key = " + scope + " AND i.doc = c.doc"
+        " CROSS JOIN LATERAL (SELECT x.sequence FROM index_.indexed_object x WHERE x.scope_key = " + scope
+        + " AND x.doc = c.doc OFFSET 0) i"
+    )  # fmt: skip
+
+
+def _row_of(sequence: LiteralString, scope: LiteralString, where: LiteralString) -> LiteralString:
+    """The row of a version that was named, if it meets the conditions: always looked up by its key.
+
+    Without the two walls the planner guesses how many are named, and reads the scope from end to end to join them.
+    """
+    return (
+        "SELECT s.* FROM (SELECT * FROM core.version_span v WHERE v.scope_key = " + scope
+        + " AND v.from_seq = " + sequence + " OFFSET 0) s WHERE " + where + " OFFSET 0"
     )  # fmt: skip
 
 
