@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pamspec_common.embedding_spaces import EmbeddingSpace
+from pamspec_indexing.embedding.chunks import PROFILE, RULES
 from pamspec_indexing.embedding.embedder import Embedder
 from pamspec_indexing.embedding.endpoint import Endpoint, EndpointEmbedder
 from pamspec_indexing.embedding.models import LOADING, installed
@@ -65,8 +66,8 @@ def _space_of(settings: Settings) -> EmbeddingSpace:
         distance_metric="cosine",
         normalization="none",
         preprocessing_profile=(
-            f"pamspec-chunks-1, prefixes {settings.embedder_query_prefix!r} and {settings.embedder_passage_prefix!r}"
+            f"{PROFILE}, prefixes {settings.embedder_query_prefix!r} and {settings.embedder_passage_prefix!r}"
         ),
         embedding_kind="dense",
-        canonicalization_rules="strings of canonical_content in document order, joined by line feeds",
+        canonicalization_rules=RULES,
     )

