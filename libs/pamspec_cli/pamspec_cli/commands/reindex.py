@@ -15,7 +15,12 @@ _LOOK_EVERY_S = 0.2
 def add(parser: argparse.ArgumentParser) -> None:
     """Declares the arguments."""
     parser.add_argument("--scope", required=True, help="whose indexes")
-    parser.add_argument("--index", default="index:lexical", metavar="ID", help="which (default: index:lexical)")
+    parser.add_argument(
+        "--index",
+        default="index:lexical",
+        metavar="ID",
+        help="which (default: index:lexical); vectors are made anew by POST /v1/vectors/reembed",
+    )
     what = parser.add_mutually_exclusive_group()
     what.add_argument("--verify", action="store_true", help="compare it with the canonical store; nothing is changed")
     what.add_argument("--drop", action="store_true", help="remove it until it is rebuilt")
