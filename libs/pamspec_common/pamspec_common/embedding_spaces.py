@@ -20,6 +20,8 @@ MAX_DIMENSIONS: Final = 16_000
 MAX_SPACES: Final = 1000
 """How many spaces a tenant may describe."""
 INDEX_PREFIX: Final = "index:vector:"
+LEAST: Final = 2.0**-24
+"""The least number above 0 of half precision: a vector of smaller ones has no direction in an index."""
 UNIT_TOLERANCE: Final = 1e-3
 """How far the length of a vector of a normalized space may be from 1: single precision and half precision pass."""
 
@@ -84,9 +86,9 @@ def check_vector(space: EmbeddingSpace, vector: Sequence[float], field: str = "v
             "Vectors of this space have the length 1; normalize this one, or use the space that it is of.",
             details={"field": field, "reason": "normalization"},
         )
-    if space.distance_metric == "cosine" and length == 0:
+    if space.distance_metric == "cosine" and all(abs(number) < LEAST for number in vector):
         raise EmbeddingSpaceMismatch(
-            "A vector of zeros has no direction, and this space compares directions.",
+            "A vector of zeros, or of numbers that no index tells from 0, has no direction; scale it, or send another.",
             details={"field": field, "reason": "zero"},
         )
 

@@ -251,7 +251,7 @@ class Subject(msgspec.Struct, forbid_unknown_fields=True):
     """Whom, or what, a forget is about: exactly one of these."""
 
     actor_id: Id | None = None
-    source_ref: Annotated[str, msgspec.Meta(min_length=1, max_length=4096)] | None = None
+    source_ref: Annotated[str, msgspec.Meta(min_length=1, max_length=4096, pattern="^[^\\x00]*\\Z")] | None = None
     filter: ForgetFilter | None = None
 
 

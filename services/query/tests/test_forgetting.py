@@ -114,10 +114,12 @@ async def test_what_was_shown_is_what_goes(writer: Writer, door: Door) -> None:
     await writer.change("delete", first, policy_basis="x")
     refused = await door.refused("forget", **request, preview_token=shown["preview_token"])
     assert (refused["code"], refused["details"]["reason"]) == ("version_conflict", "set_changed")
-    for wrong in ("x", "99999999.ab", "1." + "0" * 64):
+    for wrong in ("x", "99999999.ab", "1.a\0b", "\u0663." + "0" * 64, "1." + "0" * 64):
         assert (await door.refused("forget", **request, preview_token=wrong))["code"] in (
             "invalid_request", "version_conflict",
         )  # fmt: skip
+    nul = await door.refused("forget", **{**request, "subject": {"source_ref": "mail:\0ann"}})
+    assert nul["code"] == "invalid_request"
     assert await alive(door) == {second["object_id"], later["object_id"]}
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import random
 from typing import Any
 
 import orjson
@@ -202,6 +203,28 @@ async def test_a_cursor_fits_and_belongs_to_its_query(seeding: Conn, door: Door)
     assert (await door.refused("query", pagination={"limit": 1, "cursor": found["next_cursor"]}, **plain))["code"] == (
         "invalid_request"
     )
+
+
+async def test_a_cursor_does_not_grow_with_its_request(seeding: Conn, door: Door) -> None:
+    """Filters as long as a request may hold: pages go on and say the same, and nobody waits for them."""
+    scope = Scope(SCOPE)
+    for number in range(5):
+        scope.put(f"obj:{number}", {"text": "rain"}, object_type="claim")
+    await scope.flush(seeding)
+    await index(seeding, scope)
+    chance = random.Random(7)
+    types = ["claim", *(f"org.example.{chance.getrandbits(512):x}" for _ in range(999))]
+    call: dict[str, Any] = {"query": lexical("rain", filters={"object_type": types}), "explain_ranking": True}
+    seen, cursor = [], {}
+    for _ in range(5):
+        found = await door.ok("query", scope_id=SCOPE, pagination={"limit": 1, **cursor}, **call)
+        assert found["index"]["filters_applied"]["object_type"] == sorted(types)
+        seen.append((item_name(found["items"][0]), found["index"]))
+        if found["next_cursor"] is not None:
+            assert len(found["next_cursor"]) < 1000
+            cursor = {"cursor": found["next_cursor"]}
+    assert {name for name, _ in seen} == {str(number) for number in range(5)}
+    assert all(said == seen[0][1] for _, said in seen)
 
 
 async def test_the_same_state_gives_the_same_bytes(seeding: Conn, door: Door) -> None:

@@ -25,6 +25,7 @@ from pamspec_query.model.ranking import (
     Neighbours,
     Parameters,
     Rules,
+    Standing,
     quality,
     ranked,
     recency,
@@ -175,6 +176,12 @@ def test_what_a_cursor_carries_fits_a_request() -> None:
         assert index == {"watermark": 3}
         assert again == standings[: len(again)]
         assert len(again) >= (100 if explain else MAX_RANKED)
+
+
+def test_a_cursor_is_written_whatever_stands_beside_the_order() -> None:
+    chance = random.Random(7)
+    after = carried.written([Standing(1, 0.5), Standing(2, 0.25)], {"long": chance.randbytes(carried.MAX_PACKED)})
+    assert carried.read(after)[0] == []
 
 
 def test_a_reranker_orders_the_first_alone() -> None:

@@ -134,3 +134,14 @@ def test_a_vector_is_one_of_its_space(vector: list[float], code: str | None) -> 
     except PamspecError as error:
         found = error.code
     assert found == code
+
+
+@pytest.mark.parametrize("least", [1e-8, 1e-30, 1e-60, 1e-320, 0.0])
+def test_a_vector_that_an_index_takes_for_zero_has_no_direction(least: float) -> None:
+    """Its cosine with anything would be no number, and one such vector would spoil the order of all."""
+    described = EmbeddingSpace(**space(normalization="none"))
+    with pytest.raises(PamspecError) as refused:
+        check_vector(described, [least, -least, least])
+    assert (refused.value.code, refused.value.details["reason"]) == ("embedding_space_mismatch", "zero")
+    check_vector(described, [least, 1e-7, least])
+    check_vector(EmbeddingSpace(**space(normalization="none", distance_metric="l2")), [least, 0.0, 0.0])

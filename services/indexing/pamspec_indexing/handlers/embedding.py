@@ -2,7 +2,8 @@
 
 Invariants: no connection is held while vectors are made. A vector is stored in a transaction that holds the row of its
 object and finds the version in it that the text was of; otherwise nothing is stored, and what came later waits by
-itself. Whoever dies in between leaves a taken row that is free again after its lease: the same end, later.
+itself. Whoever dies in between leaves a taken row that is free again after its lease: the same end, later. What is made
+is kept, also where the rest is not: however slow an embedder is, every turn that makes an object whole gets on.
 """
 
 from __future__ import annotations
@@ -27,6 +28,8 @@ from pamspec_indexing.store import Store
 _log = logging.getLogger(__name__)
 _LEASE_S = 120.0
 _WITHIN_S = 90.0
+_TURN_S = 30.0
+"""After so long a turn ends with the object that it is at, and the rest is free again."""
 _LONGEST_PAUSE_S = 60.0
 
 Register = Callable[[int, EmbeddingSpace], Awaitable[bool]]
@@ -36,9 +39,17 @@ Register = Callable[[int, EmbeddingSpace], Awaitable[bool]]
 class Embedding:
     """The loop of one embedder."""
 
-    def __init__(self, store: Store, embedder: Embedder, register: Register, batch: int, poll_s: float) -> None:
+    def __init__(
+        self,
+        store: Store,
+        embedder: Embedder,
+        register: Register,
+        batch: int,
+        poll_s: float,
+        turn_s: float = _TURN_S,
+    ) -> None:
         self._store, self._embedder, self._register = store, embedder, register
-        self._batch, self._poll_s = batch, poll_s
+        self._batch, self._poll_s, self._turn_s = batch, poll_s, turn_s
         self._space_id = embedder.space.embedding_space_id
         self._after = 0
         self.work = asyncio.Event()
@@ -79,8 +90,21 @@ class Embedding:
             for one in taken
             if (content := contents.get((one.scope_key, one.doc))) is not None
         }
-        made = await self._vectors(pieces)
-        await self._keep(taken, contents, pieces, made)
+        made: dict[tuple[int, int], list[Vector]] = {place: [] for place in pieces}
+        failed: PamspecError | None = None
+        try:
+            await self._fill(made, pieces)
+        except PamspecError as error:
+            failed = error
+        whole = [one for one in taken if _is_whole((one.scope_key, one.doc), made, pieces)]
+        if whole:
+            await self._keep(whole, contents, pieces, made)
+        if failed is not None:
+            raise failed
+        rest = [one for one in taken if one not in whole]
+        if rest:
+            async with self._store.session() as conn:
+                await embedding.put_off(conn, self._space_id, rest, 0.0)
 
     async def _described(self, taken: Sequence[Waiting], unknown: Collection[int]) -> list[Waiting]:
         """Those whose tenants know the space now; the others wait, and hold nobody up."""
@@ -97,18 +121,17 @@ class Embedding:
                 await embedding.put_off(conn, self._space_id, late, _LONGEST_PAUSE_S)
         return [one for one in taken if one.scope_key not in refused]
 
-    async def _vectors(self, pieces: Mapping[tuple[int, int], Chunks]) -> dict[tuple[int, int], list[Vector]]:
-        """The vectors of the chunks of each object, made in batches that queries can go between."""
+    async def _fill(self, made: dict[tuple[int, int], list[Vector]], pieces: Mapping[tuple[int, int], Chunks]) -> None:
+        """The vectors of the chunks, in batches that queries can go between, until the turn ends."""
         flat = [(place, text) for place, found in pieces.items() for text in found.texts]
-        made: dict[tuple[int, int], list[Vector]] = {place: [] for place in pieces}
-        ends = time.monotonic() + _WITHIN_S
+        ends = time.monotonic() + self._turn_s
         for start in range(0, len(flat), self._embedder.batch):
             some = flat[start : start + self._embedder.batch]
-            within = max(0.0, ends - time.monotonic())
-            answered = await self._embedder.embed([text for _, text in some], "passage", within)
+            if time.monotonic() >= ends and _is_whole(flat[0][0], made, pieces):
+                return
+            answered = await self._embedder.embed([text for _, text in some], "passage", _WITHIN_S)
             for (place, _), vector in zip(some, answered, strict=True):
                 made[place].append(vector)
-        return made
 
     async def _keep(
         self,
@@ -143,3 +166,10 @@ class Embedding:
         for task in late:
             task.cancel()
         await asyncio.gather(*late, return_exceptions=True)
+
+
+def _is_whole(
+    place: tuple[int, int], made: Mapping[tuple[int, int], Sequence[Vector]], pieces: Mapping[tuple[int, int], Chunks]
+) -> bool:
+    """Whether all vectors of an object are made, or it has no text any more."""
+    return place not in pieces or len(made[place]) == len(pieces[place].texts)

@@ -57,8 +57,8 @@ WHERE q.embedding_space_id = $1 AND q.scope_key = w.scope_key AND q.doc = w.doc 
 """
 PUT_OFF_SQL = """
 UPDATE index_.embedding_queue q SET due_at = clock_timestamp() + make_interval(secs => $4)
-FROM unnest($2::bigint[], $3::bigint[]) AS w(scope_key, doc)
-WHERE q.embedding_space_id = $1 AND q.scope_key = w.scope_key AND q.doc = w.doc
+FROM unnest($2::bigint[], $3::bigint[], $5::bigint[]) AS w(scope_key, doc, sequence)
+WHERE q.embedding_space_id = $1 AND q.scope_key = w.scope_key AND q.doc = w.doc AND q.sequence = w.sequence
 """
 UNTOLD_SQL = """
 INSERT INTO index_.embedding_untold (scope_key, embedding_space_id, doc)
@@ -176,8 +176,9 @@ async def done(conn: Connection, space_id: str, of: Sequence[Waiting]) -> None:
 
 
 async def put_off(conn: Connection, space_id: str, of: Sequence[Waiting], seconds: float) -> None:
-    """Not before so many seconds from now."""
-    await conn.execute(PUT_OFF_SQL, space_id, [w.scope_key for w in of], [w.doc for w in of], seconds)
+    """Not before so many seconds from now; a later version that came meanwhile waits as it does."""
+    sequences = [w.sequence for w in of]
+    await conn.execute(PUT_OFF_SQL, space_id, [w.scope_key for w in of], [w.doc for w in of], seconds, sequences)
 
 
 async def untold(conn: Connection, space_id: str, docs: Sequence[tuple[int, int]]) -> None:

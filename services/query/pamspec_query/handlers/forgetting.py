@@ -7,6 +7,7 @@ is found again at that position and compared. The write service erases, item by 
 from __future__ import annotations
 
 import hashlib
+import re
 from dataclasses import replace
 from typing import Any
 
@@ -32,6 +33,7 @@ from pamspec_query.queries.statements import At
 
 MOST = 100_000
 _SHOWN, _HELD_SHOWN, _PAGE = 20, 100, 1000
+_TOKEN = re.compile(r"[0-9]{1,18}\.[0-9a-f]{64}")
 
 
 class Forgetting:
@@ -44,6 +46,7 @@ class Forgetting:
         """A preview, or with its token the beginning of the work."""
         refuse_grant(request)
         _check_subject(request)
+        _check_token(request)
         async with context.moment(request) as (conn, scope_key, head, rights):
             _check_rights(rights)
             if request.preview_token is not None:
@@ -118,16 +121,25 @@ def _check_rights(rights: Rights) -> None:
         )
 
 
+def _check_token(request: Forget) -> None:
+    if request.preview_token is not None and _TOKEN.fullmatch(request.preview_token) is None:
+        raise _foreign_token()
+
+
+def _foreign_token() -> InvalidRequest:
+    return InvalidRequest(
+        "preview_token is none of ours; send it as the preview answered it.", details={"field": "preview_token"}
+    )
+
+
 def _position(request: Forget, head: Head) -> int:
     """The position of the preview; that of now for a new one."""
     if request.preview_token is None:
         return head.last_seq
-    text = request.preview_token.partition(".")[0]
-    if not text.isdecimal() or len(text) > 18 or int(text) > head.last_seq:
-        raise InvalidRequest(
-            "preview_token is none of ours; send it as the preview answered it.", details={"field": "preview_token"}
-        )
-    return int(text)
+    position = int(request.preview_token.partition(".")[0])
+    if position > head.last_seq:
+        raise _foreign_token()
+    return position
 
 
 async def _concerns(

@@ -25,7 +25,7 @@ from pamspec_query.handlers.placing import bounded, first_position, reached, see
 from pamspec_query.handlers.traverse import Ground, traverse
 from pamspec_query.model import carried
 from pamspec_query.model.cursors import Cursor
-from pamspec_query.model.disclosure import GRAPH, Listed, disclosed, index_ids
+from pamspec_query.model.disclosure import FILTERS, GRAPH, Listed, disclosed, filters_applied, index_ids
 from pamspec_query.model.plan import Plan
 from pamspec_query.model.positions import Head, headers, lagging
 from pamspec_query.model.ranked import Ranked
@@ -63,7 +63,9 @@ async def ranked_query(context: Context, request: Query, wanted: Plan) -> Answer
     if text is None:
         return await _first_page(context, request, wanted)
     cursor = context.read_cursor(text)
-    order, index = carried.read(cursor.after)
+    order, read = carried.read(cursor.after)
+    placed = replace(wanted, ledger_sequence=cursor.position) if request.snapshot_id is not None else wanted
+    index = {**read, FILTERS: filters_applied(placed, request)}
     counted = None if cursor.count is None else Count(*cursor.count)
     async with context.moment(request, wanted.narrowing()) as moment:
         check_cursor(cursor, moment.head)
@@ -302,9 +304,8 @@ async def _page(
     if left:
         count = ranking.count
         told = None if count is None else (count.value, count.exact)
-        next_cursor = context.write_cursor(
-            Cursor(head.ledger_epoch, position, carried.written(left, ranking.index), told)
-        )
+        beside = {name: said for name, said in ranking.index.items() if name != FILTERS}
+        next_cursor = context.write_cursor(Cursor(head.ledger_epoch, position, carried.written(left, beside), told))
     body = page_body(items, next_cursor, hint, ranking.count, dumps(ranking.index))
     return Answer(200, body, headers(position, head.ledger_epoch))
 

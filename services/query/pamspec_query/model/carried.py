@@ -1,6 +1,7 @@
 """The rest of a ranked order, as a cursor carries it to the next page.
 
 Invariant: a cursor stays within what a request takes (16,384 characters), so an order that explains itself is shorter.
+What the request itself says, which has no such bound, is not carried: the next page is of the same request.
 """
 
 from __future__ import annotations
@@ -20,10 +21,10 @@ MAX_PACKED = 11_500
 
 
 def written(order: Sequence[Standing], index: Mapping[str, Any]) -> list[Any]:
-    """What a cursor holds of an order: all of it, or as much of its beginning as fits."""
+    """What a cursor holds of an order: all of it, or as much of its beginning as fits beside the bounded `index`."""
     rows = [[one.sequence, _whole(one.score), one.explanation, _whole(one.semantic_score)] for one in order]
     packed = zlib.compress(msgspec.msgpack.encode([rows, index]), 6)
-    while len(packed) > MAX_PACKED:
+    while rows and len(packed) > MAX_PACKED:
         rows = rows[: len(rows) * 4 // 5]
         packed = zlib.compress(msgspec.msgpack.encode([rows, index]), 6)
     return [packed]

@@ -15,6 +15,8 @@ from pamspec_query.model.ranked import Ranked
 from pamspec_query.model.ranking import PARAMETERS
 from pamspec_query.model.where import fields_of
 
+FILTERS = "filters_applied"
+"""The member that repeats the request, and is as long as that."""
 LEXICAL = "index:lexical"
 GRAPH = "canonical:relationships"
 """Relationships are walked in the canonical store itself, so their watermark is the position of the answer."""
@@ -56,7 +58,7 @@ def disclosed(plan: Plan, looked: Ranked, lists: Sequence[Listed], request: Quer
             }
             for one in lists
         ],
-        "filters_applied": filters_applied(plan, request),
+        FILTERS: filters_applied(plan, request),
         "tie_break": list(looked.said),
         "ordering_profile": looked.profile.name,
         "text_clamped": looked.text_clamped,
