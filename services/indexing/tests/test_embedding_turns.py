@@ -75,8 +75,7 @@ async def waiting(garden: Garden, many: int) -> EmbeddingSpace:
         await garden.writer.create(LONG + secrets.token_hex(4))
     await garden.settled()
     assert await rows(garden, "embedding_queue") == many
-    members = ("local", "axes", "1", 3, "cosine", "none", "none", "dense", "none")
-    return EmbeddingSpace(space_id, *members)
+    return EmbeddingSpace(space_id, "local", "axes", "1", 3, "cosine", "none", "none", "dense", "none")
 
 
 async def test_a_turn_that_ends_early_has_done_an_object(garden: Garden, store: Store) -> None:

@@ -15,6 +15,7 @@ from services.query.tests.asking import SCOPE, eq, flat, item_name, names, walk
 from services.query.tests.door import Conn, Door, limited
 from services.query.tests.indexed import LEXICAL, index, lexical, mark
 from services.query.tests.seeds import Scope
+from services.query.tests.test_rights import NO_DECISIONS, reader, rules
 
 
 async def test_what_is_most_like_it_comes_first(seeding: Conn, door: Door) -> None:
@@ -215,7 +216,8 @@ async def test_a_cursor_does_not_grow_with_its_request(seeding: Conn, door: Door
     chance = random.Random(7)
     types = ["claim", *(f"org.example.{chance.getrandbits(512):x}" for _ in range(999))]
     call: dict[str, Any] = {"query": lexical("rain", filters={"object_type": types}), "explain_ranking": True}
-    seen, cursor = [], {}
+    seen: list[tuple[str, Any]] = []
+    cursor: dict[str, str] = {}
     for _ in range(5):
         found = await door.ok("query", scope_id=SCOPE, pagination={"limit": 1, **cursor}, **call)
         assert found["index"]["filters_applied"]["object_type"] == sorted(types)
@@ -225,6 +227,34 @@ async def test_a_cursor_does_not_grow_with_its_request(seeding: Conn, door: Door
             cursor = {"cursor": found["next_cursor"]}
     assert {name for name, _ in seen} == {str(number) for number in range(5)}
     assert all(said == seen[0][1] for _, said in seen)
+
+
+async def test_what_is_hidden_weighs_no_words(seeding: Conn, door: Door) -> None:
+    """How rare a word is tells of every text that has it: who sees a part is answered by that part alone."""
+    scope = Scope(SCOPE)
+    texts = ("harvest and rain", "rain on the roof", "harvest moon", "a moon of rain, and rain again", "nothing")
+    for number, text in enumerate(texts):
+        scope.put(f"obj:{number}", {"text": text}, object_type="claim")
+    await scope.flush(seeding)
+    await index(seeding, scope)
+    await rules(seeding, NO_DECISIONS, scope)
+    guest = reader(door, "reader")
+    asked = 'rain harvest moon "harvest moon"'
+    whole: dict[str, Any] = {"scope_id": SCOPE, "query": lexical(asked), "explain_ranking": True, "count": "bounded"}
+    exact = {**whole, "query": lexical('"harvest moon"'), "exact": True}
+
+    async def told(by: Door) -> list[Any]:
+        found = [await by.ok("query", **one) for one in (whole, exact)]
+        return [(one["items"], one["count"], [each["complete"] for each in one["index"]["lists"]]) for one in found]
+
+    before = await told(guest)
+    for number in range(60):
+        text = "harvest moon " * (number % 3 + 1) + "la récolte et la pluie dans le jardin " * (number % 2 * 20)
+        scope.put(f"obj:secret{number}", {"text": text}, object_type="decision")
+    await scope.flush(seeding)
+    await index(seeding, scope)
+    assert await told(guest) == before
+    assert {item_name(item) for item in before[0][0]} == {"0", "1", "2", "3"}
 
 
 async def test_the_same_state_gives_the_same_bytes(seeding: Conn, door: Door) -> None:

@@ -133,7 +133,7 @@ async def _sources(
     sources: list[Source] = []
     for mode in looked.modes:
         if mode == "lexical":
-            sources.append(Words(sought(looked.text or "")))
+            sources.append(Words(sought(looked.text or ""), flat=not wanted.sight.everything))
         elif mode == "vector":
             assert vector is not None
             space_id = looked.embedding_space_id or ""
@@ -209,7 +209,8 @@ async def _found(moment: Moment, wanted: Plan, at: At, sources: Sequence[Source]
     assert wanted.ranked is not None
     quality = wanted.ranked.profile.quality > 0
     around = (moment.conn, moment.scope_key, wanted, at)
-    depth = Depth(int(PARAMETERS.depth * OVERFETCH), PARAMETERS.depth, whole=wanted.ranked.exact)
+    whole = wanted.ranked.exact or _flat(sources)
+    depth = Depth(int(PARAMETERS.depth * OVERFETCH), PARAMETERS.depth, whole=whole)
     if wanted.pinned is None:
         found = await store.candidates(*around, sources, depth, quality)
         if not _short(found, depth):
@@ -230,6 +231,11 @@ async def _found(moment: Moment, wanted: Plan, at: At, sources: Sequence[Source]
         if not _short(found, depth):
             break
     return found, depth
+
+
+def _flat(sources: Sequence[Source]) -> bool:
+    """Whether words weigh the same, so that a limit on them would keep any, also what may not be seen."""
+    return any(isinstance(source, Words) and source.flat for source in sources)
 
 
 def _short(found: Found, depth: Depth) -> bool:
@@ -258,7 +264,7 @@ async def _hidden(moment: Moment, wanted: Plan, at: At, sources: Sequence[Source
     """Whether the default states alone leave nothing."""
     states = replace(wanted.states, passing=wanted.states.named)
     lifted = replace(wanted, states=states)
-    depth = Depth(PARAMETERS.depth, 1)
+    depth = Depth(PARAMETERS.depth, 1, whole=_flat(sources))
     found = await store.candidates(moment.conn, moment.scope_key, lifted, at, sources, depth, False)
     return bool(found.candidates)
 

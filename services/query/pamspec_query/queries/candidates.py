@@ -54,6 +54,8 @@ class Words:
     """The list of what holds some of the words of a text."""
 
     sought: Sought
+    flat: bool = False
+    """Whether every word weighs the same, and lengths nothing: for callers who see a part of the scope."""
     mode: Mode = "lexical"
 
 
@@ -287,7 +289,8 @@ def _named(source: Source, scope: LiteralString, at: At, depth: Depth, arguments
         words = arguments.add(source.sought.words, "integer[]")
         languages = arguments.add(source.sought.languages, "integer[]")
         phrases = arguments.add(source.sought.phrases, "text[]")
-        call: LiteralString = ", ".join([scope, terms, words, languages, phrases, asked])
+        weights: list[LiteralString] = ["b => 0", "flat => true"] if source.flat else []
+        call: LiteralString = ", ".join([scope, terms, words, languages, phrases, asked, *weights])
         if depth.only is not None:
             call = call + ", among => " + arguments.add(depth.only, "bigint[]")
         return "SELECT c.sequence AS seq, c.doc, c.score, false AS loose FROM index_.lexical_candidates(" + call + ") c"
