@@ -17,7 +17,7 @@ from uvicorn.protocols.utils import ClientDisconnected
 
 from pamspec_common.asgi import ASGIApp, ClientGone, Receive, Scope, Send, send_answer
 from pamspec_common.calls import Answer, Operations, refusal
-from pamspec_common.errors import InternalError, InvalidRequest
+from pamspec_common.errors import InternalError, InvalidRequest, PamspecError
 from pamspec_common.internal import PATH as INTERNAL_PATH
 from pamspec_common.internal import InternalDoor
 from pamspec_common.strict_json import dumps
@@ -42,6 +42,15 @@ class Part:
 
 Readiness = Callable[[], Awaitable[list[Part]]]
 Hook = Callable[[], Awaitable[None]]
+
+
+async def stored_part(reach: Hook) -> Part:
+    """The part `store`: well where `reach` raises nothing."""
+    try:
+        await reach()
+    except PamspecError as error:
+        return Part("store", False, {"error": error.message})
+    return Part("store", True)
 
 
 class Background:

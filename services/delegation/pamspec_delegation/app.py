@@ -5,10 +5,9 @@ from __future__ import annotations
 from pamspec_common.authorization.rights import Authorizer
 from pamspec_common.calls import Operations
 from pamspec_common.consuming.consumer import Consumer
-from pamspec_common.errors import PamspecError
 from pamspec_common.peers import Peer, RemotePeer, closing, peer_session
 from pamspec_common.principal import TokenSigner, TokenVerifier
-from pamspec_common.service import Background, Part, Service
+from pamspec_common.service import Background, Part, Service, stored_part
 from pamspec_delegation.confirming import Confirmations
 from pamspec_delegation.documents import Check, Explain, ListDelegations
 from pamspec_delegation.handlers.asked import handler
@@ -68,11 +67,7 @@ class _App:
         await self._store.close()
 
     async def _readiness(self) -> list[Part]:
-        try:
-            await self._store.reach()
-            stored = Part("store", True)
-        except PamspecError as error:
-            stored = Part("store", False, {"error": error.message})
+        stored = await stored_part(self._store.reach)
         cached = Part("valkey", not self._shared.away, essential=False)
         return [stored, cached, *self._consumer.parts(), *self._background.parts()]
 

@@ -7,10 +7,9 @@ from functools import partial
 from pamspec_common.authorization.rights import Authorizer
 from pamspec_common.calls import Operations
 from pamspec_common.consuming.consumer import Consumer
-from pamspec_common.errors import PamspecError
 from pamspec_common.peers import Peer, RemotePeer, closing, peer_session
 from pamspec_common.principal import TokenSigner, TokenVerifier
-from pamspec_common.service import Background, Part, Service
+from pamspec_common.service import Background, Part, Service, stored_part
 from pamspec_indexing.documents import DropVectors, EmbedText, ListIndexes, OfIndex, PutVectors, Reembed
 from pamspec_indexing.embedding.chosen import chosen
 from pamspec_indexing.handlers.asked import handler
@@ -103,11 +102,7 @@ class _App:
         await self._store.close()
 
     async def _readiness(self) -> list[Part]:
-        try:
-            await self._store.reach()
-            stored = Part("store", True)
-        except PamspecError as error:
-            stored = Part("store", False, {"error": error.message})
+        stored = await stored_part(self._store.reach)
         made = [embedder.part() for embedder in self._embedders]
         return [stored, self._lag.part(), *self._consumer.parts(), *self._background.parts(), *made]
 

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from datetime import timedelta
 
-from pamspec_common.errors import PamspecError
 from pamspec_common.peers import Peer, RemotePeer, closing, peer_session
 from pamspec_common.principal import TokenSigner
-from pamspec_common.service import Background, Part, Service
+from pamspec_common.service import Background, Part, Service, stored_part
 from pamspec_retention_sweeper.handlers.erasures import ErasureJob
 from pamspec_retention_sweeper.handlers.pages import Pages
 from pamspec_retention_sweeper.handlers.sweeping import Sweeping
@@ -38,11 +37,7 @@ class _App:
         await self._store.close()
 
     async def _readiness(self) -> list[Part]:
-        try:
-            await self._store.reach()
-            stored = Part("store", True)
-        except PamspecError as error:
-            stored = Part("store", False, {"error": error.message})
+        stored = await stored_part(self._store.reach)
         jobs = [self._sweeping.part(), self._erasures.part(), self._pages.readiness()]
         return [stored, *jobs, *self._background.parts()]
 
