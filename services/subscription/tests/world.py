@@ -270,7 +270,7 @@ def sequences(page: Mapping[str, Any]) -> list[int]:
     return [event["sequence"] for event in page["events"]]
 
 
-async def until(condition: Callable[[], Awaitable[object]], timeout_s: float = 10.0) -> None:
+async def until(condition: Callable[[], Awaitable[object]], timeout_s: float = 30.0) -> None:
     """Wait until a condition holds, asking again in between."""
     async with asyncio.timeout(timeout_s):
         while not await condition():

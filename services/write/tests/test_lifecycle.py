@@ -129,7 +129,7 @@ async def test_a_store_that_is_away_shows_in_readiness(
 
 async def until_ready(writer: Writer, expected: bool) -> None:
     """Return when readiness says so."""
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + 30
     while (await writer.service.ready())[0] is not expected:
         assert time.monotonic() < deadline, await writer.service.ready()
         await asyncio.sleep(0.02)
