@@ -57,17 +57,20 @@ async def shared_out(fleet: Fleet, scopes: list[str]) -> bool:
 
 async def stopped_in_mid_batch(fleet: Fleet, scope_id: str, other: str) -> None:
     client, backlog, more = fleet.client(), notes([scope_id], f"of-{scope_id}"), notes([other], f"beside-{scope_id}")
-    asleep = await owner_of(fleet, scope_id)
-    fleet.signal(asleep, signal.SIGSTOP)
+    # Neither takes the other's partition over while the backlog is written, however long that takes.
+    for relay in ("relay-a", "relay-b"):
+        fleet.signal(relay, signal.SIGSTOP)
     for _ in range(10):
         await client.batch(scope_id=scope_id, items=items(backlog, 200))
     assert await waiting(fleet, scope_id) == 2000
-    fleet.signal(asleep, signal.SIGCONT)
+    for relay in ("relay-a", "relay-b"):
+        fleet.signal(relay, signal.SIGCONT)
 
     async def moving() -> bool:
         return await waiting(fleet, scope_id) < 2000
 
     await until(moving, 20, "it drains", every_s=0.001)
+    asleep = await owner_of(fleet, scope_id)
     fleet.signal(asleep, signal.SIGSTOP)
     assert 0 < await waiting(fleet, scope_id) < 2000, "stopped in the middle of its work"
     await client.create(**next(more))

@@ -16,9 +16,10 @@ SELECT s.scope_id, s.ledger_id, h.ledger_epoch, h.last_seq, h.last_hash,
 FROM core.scope s JOIN core.scope_head h USING (scope_key) WHERE s.scope_key = $1
 """
 
-# Every table is read along its key, so the joins are merges and nothing is sorted. A page is cut where its content
-# grows beyond $5 bytes; only one that does is looked at row by row for that. The follower is one look-up by key for
-# each version that counts as replaced.
+# Every table is read along its key, so the joins are merges and nothing is sorted; the erasable halves, with their keys,
+# are looked up by key, whatever statistics of young tables say. A page is cut where its content grows beyond $5 bytes;
+# only one that does is looked at row by row for that. The follower is one look-up by key for each version that counts
+# as replaced.
 PAGE_SQL = """
 WITH size AS MATERIALIZED (
   SELECT sum(coalesce(octet_length(content), 0) + coalesce(octet_length(private), 0)) AS bytes
@@ -39,8 +40,9 @@ SELECT l.sequence, l.event_id, l.event_type, l.subject_id, l.recorded_at, l.even
 FROM core.ledger l
 LEFT JOIN core.version v ON v.scope_key = $1 AND v.ledger_seq = l.sequence
   AND v.ledger_seq > $2 AND v.ledger_seq <= least($3, $2 + $4)
-LEFT JOIN core.version_value p ON p.scope_key = $1 AND p.ledger_seq = l.sequence
-  AND p.ledger_seq > $2 AND p.ledger_seq <= least($3, $2 + $4)
+LEFT JOIN LATERAL (
+  SELECT salt, content, private FROM core.version_value
+  WHERE scope_key = $1 AND ledger_seq = l.sequence OFFSET 0) p ON true
 LEFT JOIN core.version_span s ON s.scope_key = $1 AND s.from_seq = l.sequence
   AND s.from_seq > $2 AND s.from_seq <= least($3, $2 + $4)
 LEFT JOIN LATERAL (
