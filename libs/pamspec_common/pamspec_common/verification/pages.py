@@ -16,10 +16,10 @@ SELECT s.scope_id, s.ledger_id, h.ledger_epoch, h.last_seq, h.last_hash,
 FROM core.scope s JOIN core.scope_head h USING (scope_key) WHERE s.scope_key = $1
 """
 
-# Every table is read along its key, so the joins are merges and nothing is sorted; the erasable halves, with their keys,
-# are looked up by key, whatever statistics of young tables say. A page is cut where its content grows beyond $5 bytes;
-# only one that does is looked at row by row for that. The follower is one look-up by key for each version that counts
-# as replaced.
+# Every table is read along its key, so the joins are merges and nothing is sorted; the erasable halves and what opens
+# them are looked up by key, whatever statistics of young tables say. A page is cut where its content grows beyond $5
+# bytes; only one that does is looked at row by row for that. The follower is one look-up by key for each version that
+# counts as replaced.
 PAGE_SQL = """
 WITH size AS MATERIALIZED (
   SELECT sum(coalesce(octet_length(content), 0) + coalesce(octet_length(private), 0)) AS bytes
