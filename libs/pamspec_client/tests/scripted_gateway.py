@@ -149,6 +149,11 @@ class ScriptedGateway:
         items = [{"envelope": outcome(n + 1, {"canonical_content": n})["envelope"]} for n in range(start, min(end, 7))]
         return web.json_response({"items": items, "next_cursor": str(end) if end < 7 else None})
 
+    async def _assemble(self, document: dict[str, Any]) -> web.Response:
+        empty: dict[str, Any] = {"text": "", "instructions": [], "evidence": [], "conflicts": []}
+        omitted = {"budget": 0, "duplicate": 0, "superseded": 0}
+        return web.json_response({**empty, "omitted": omitted, "budget": {"max_tokens": 2000, "used_tokens": 0}})
+
     async def _list_subscriptions(self, document: dict[str, Any]) -> web.Response:
         entry = {
             "subscription": {"subscription_id": SUBSCRIPTION, "scope_id": SCOPE, "channel_ref": self.channel_ref},

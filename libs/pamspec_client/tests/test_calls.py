@@ -183,6 +183,9 @@ async def test_reads_of_a_session_carry_the_highest_position_seen(gateway: Scrip
             await create(client)
         await client.read(scope_id=SCOPE, object_id="obj:1")
         await client.read(scope_id="workspace:other", object_id="obj:1")
+        await client.assemble(scope_id=SCOPE, query={"kind": "structured"})
+    (context,) = [document for operation, document in gateway.requests if operation == "assemble"]
+    assert (context["ledger_epoch"], context["min_sequence"]) == (1, 3)
     reads = [document for operation, document in gateway.requests if operation == "read"]
     assert "min_sequence" not in reads[0]
     assert (reads[1]["ledger_epoch"], reads[1]["min_sequence"]) == (1, 3)

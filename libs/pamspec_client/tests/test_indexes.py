@@ -6,12 +6,14 @@ import asyncio
 from collections.abc import AsyncIterator
 
 import asyncpg
+import pytest
 import pytest_asyncio
 
 from libs.conftest import Product
-from pamspec_client import AsyncClient
+from pamspec_client import AsyncClient, EmbeddingSpaceMismatch
 from pamspec_client.documents import Provenance
 from pamspec_client.models import Index
+from pamspec_client.requests import RegisterSpaceRequest, VectorsOf
 from pamspec_common.analysis import sought
 
 PATIENCE_S = 60.0
@@ -123,3 +125,45 @@ async def test_an_evaluation_s_scope_is_indexed_and_rebuilt(
     assert problems is not None
     assert problems.problems is not None
     assert (problems.problems.missing, problems.problems.stale, problems.problems.stray) == (0, 0, 0)
+
+
+async def test_vectors_that_a_client_brings_are_searched_in_their_space(agent_client: AsyncClient) -> None:
+    client, scope, space = agent_client, "workspace:own-vectors", "space:own-vectors:1"
+    await client.create_scope(scope_id=scope, scope_kind="workspace")
+    described: RegisterSpaceRequest = {
+        "embedding_space_id": space,
+        "provider": "own",
+        "model": "own",
+        "model_revision": "1",
+        "dimensions": 3,
+        "distance_metric": "cosine",
+        "normalization": "none",
+        "preprocessing_profile": "none",
+        "embedding_kind": "dense",
+        "canonicalization_rules": "none",
+    }
+    registered = await client.register_embedding_space(**described)
+    assert registered.embedding_space.dimensions == 3
+    page = await client.list_embedding_spaces(embedding_space_id=space)
+    assert [one.embedding_space_id for one in page.embedding_spaces] == [space]
+    made = [
+        await client.create(scope_id=scope, object_type="claim", canonical_content=n, provenance={"activity": "told"})
+        for n in range(2)
+    ]
+    await settled(client, scope)
+    vectors: list[VectorsOf] = [
+        {"object_id": str(one.object_id), "version_id": one.version_id, "vector": [1.0, float(n), 0.0]}
+        for n, one in enumerate(made)
+    ]
+    put = await client.put_vectors(scope_id=scope, embedding_space_id=space, vectors=vectors)
+    assert (put.objects, put.vectors) == (2, 2)
+    found = await client.query(
+        scope_id=scope,
+        query={"kind": "semantic", "vector": [1.0, 1.0, 0.0], "trust": "working"},
+        embedding_space_id=space,
+    )
+    assert [item.envelope.object_id for item in found.items] == [made[1].object_id, made[0].object_id]
+    with pytest.raises(EmbeddingSpaceMismatch):
+        await client.put_vectors(scope_id=scope, embedding_space_id=space, vectors=[{**vectors[0], "vector": [1.0]}])
+    dropped = await client.drop_vectors(scope_id=scope, embedding_space_id=space)
+    assert dropped.state == "retired"

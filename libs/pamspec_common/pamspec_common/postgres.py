@@ -189,6 +189,14 @@ async def begin(conn: Connection, scope_keys: Iterable[int], *, read_only: bool 
     await conn.execute(f"BEGIN{mode}; SET LOCAL pamspec.scope_keys = '{{{keys}}}'")
 
 
+SHOW_SCOPES_SQL = "SELECT set_config('pamspec.scope_keys', $1, true)"
+
+
+async def show_scopes(conn: Connection, scope_keys: Iterable[int]) -> None:
+    """Let the rest of a transaction see these scopes, and no others."""
+    await conn.execute(SHOW_SCOPES_SQL, "{" + ",".join(str(int(key)) for key in scope_keys) + "}")
+
+
 SHOW_TENANT_SQL = "SELECT set_config('pamspec.tenant_id', $1, true)"
 """Lets the rest of the transaction read what belongs to a whole tenant: its roles, rules and record."""
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pamspec_common.asked import handler
 from pamspec_common.authorization.rights import Authorizer
 from pamspec_common.calls import Operations
 from pamspec_common.consuming.consumer import Consumer
@@ -10,7 +11,6 @@ from pamspec_common.principal import TokenSigner, TokenVerifier
 from pamspec_common.service import Background, Part, Service, stored_part
 from pamspec_delegation.confirming import Confirmations
 from pamspec_delegation.documents import Check, Explain, ListDelegations
-from pamspec_delegation.handlers.asked import handler
 from pamspec_delegation.handlers.checking import Checking
 from pamspec_delegation.handlers.entries import Counting
 from pamspec_delegation.handlers.listing import Listing

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated
 
 import msgspec
 
@@ -49,8 +49,3 @@ def checked(request: Check | Explain) -> Check | Explain:
             "object_type is neither a standard type nor a reverse-domain name or URI.", details={"field": "object_type"}
         )
     return request
-
-
-def decode(kind: type[Any], document: Any) -> Any:
-    """A request of `kind`; InvalidRequest names the member that does not fit."""
-    return documents.decode(kind, document)

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from functools import partial
 
+from pamspec_common.asked import handler
 from pamspec_common.authorization.rights import Authorizer
 from pamspec_common.calls import Operations
 from pamspec_common.consuming.consumer import Consumer
 from pamspec_common.peers import Peer, RemotePeer, closing, peer_session
 from pamspec_common.principal import TokenSigner, TokenVerifier
 from pamspec_common.service import Background, Part, Service, stored_part
-from pamspec_indexing.documents import DropVectors, EmbedText, ListIndexes, OfIndex, PutVectors, Reembed
+from pamspec_indexing.documents import DropVectors, EmbedText, ListIndexes, OfIndex, PutVectors, Reembed, with_numbers
 from pamspec_indexing.embedding.chosen import chosen
-from pamspec_indexing.handlers.asked import handler
 from pamspec_indexing.handlers.building import Building
 from pamspec_indexing.handlers.clearing import Clearing
 from pamspec_indexing.handlers.embedding import Embedding
@@ -68,7 +68,7 @@ class _App:
             "rebuild_index": handler(verifier, OfIndex, jobs.rebuild),
             "drop_index": handler(verifier, OfIndex, jobs.drop),
             "verify_index": handler(verifier, OfIndex, jobs.verify),
-            "put_vectors": handler(verifier, PutVectors, putting.put_vectors),
+            "put_vectors": handler(verifier, PutVectors, putting.put_vectors, with_numbers),
             "embed_text": handler(verifier, EmbedText, remaking.embed_text),
             "reembed": handler(verifier, Reembed, remaking.reembed),
             "drop_vectors": handler(verifier, DropVectors, remaking.drop_vectors),

@@ -82,7 +82,7 @@ class Bench:
 
     async def ask(self) -> None:
         """A rebuild is asked for."""
-        async with self.store.of_scopes([self.key]) as conn:
+        async with self.store.scoped([self.key]) as conn:
             assert await jobs.request(conn, self.key, LEXICAL, "rebuild", "op:rebuild") is not None
 
     async def rebuild(self) -> None:

@@ -6,6 +6,7 @@ import asyncio
 import os
 import signal
 from collections.abc import AsyncIterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -64,6 +65,16 @@ async def test_the_built_in_model_knows_what_is_alike_and_what_is_a_question(mod
     assert await model.embed(texts, "passage", PATIENCE_S) == passages, "the same text has the same vector"
     assert (await model.embed(texts[:1], "query", PATIENCE_S))[0] != passages[0], "a question is no passage"
     assert model.part().ok
+
+
+async def test_everything_else_runs_before_it(model: ProcessEmbedder) -> None:
+    """Its own nice, and that of its session, which is what counts where the kernel shares cores among sessions."""
+    await model.embed(["one"], "passage", PATIENCE_S)
+    assert model.pid is not None
+    assert os.getpriority(os.PRIO_PROCESS, model.pid) == os.getpriority(os.PRIO_PROCESS, 0) + 5
+    session = Path(f"/proc/{model.pid}/autogroup")
+    if session.exists() and os.access(session, os.W_OK):
+        assert session.read_text(encoding="ascii").split()[-1] == "5"
 
 
 async def test_a_killed_process_is_started_again(model: ProcessEmbedder) -> None:

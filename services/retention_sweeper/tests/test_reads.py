@@ -23,7 +23,7 @@ async def test_a_read_is_noted_and_brings_back_what_had_expired(world: World) ->
     made, elsewhere = await here.writer.create("read"), await other.writer.create("in a scope that does not ask")
     key = await here.writer.scope_key()
     given = {"database_url": world.database.role("query"), "token_keys": {KID: KEY}, "reads_noted_s": 0.05}
-    reader = build(Settings(**given), world.peer)  # type: ignore[arg-type]
+    reader = build(Settings.model_validate(given), world.peer)
     await reader.start()
 
     async def read(of: Document) -> None:

@@ -124,13 +124,12 @@ def test_what_expired_for_good_is_not_archived_by_decay() -> None:
 
 
 def test_old_versions_lose_their_content_so_that_as_many_are_left() -> None:
-    kept = ["ver:1", "ver:2", "ver:3"]
-    changed = {"kept": kept, "changed_at": BORN + DAY}
-    assert next_step(policy(max_versions=4), replace(OBJECT, **changed), BORN) is None  # type: ignore[arg-type]
-    found = next_step(policy(max_versions=3), replace(OBJECT, **changed), BORN)  # type: ignore[arg-type]
+    changed = replace(OBJECT, kept=["ver:1", "ver:2", "ver:3"], changed_at=BORN + DAY)
+    assert next_step(policy(max_versions=4), changed, BORN) is None
+    found = next_step(policy(max_versions=3), changed, BORN)
     assert found == Step("redact_versions", BORN + DAY, "retention/default/max_versions", ("ver:1", "ver:2"))
     # ver:3, the current one and the version of the redaction are left: three.
-    found = next_step(policy(max_versions=2), replace(OBJECT, **changed), BORN)  # type: ignore[arg-type]
+    found = next_step(policy(max_versions=2), changed, BORN)
     assert found is not None
     assert found.versions == ("ver:1", "ver:2", "ver:3")
 

@@ -108,6 +108,16 @@ async def test_what_stays_loses_the_versions_and_the_account_of_the_person(write
     await writer.check_scope()
 
 
+async def test_a_relationship_whose_current_version_concerns_the_person_goes(writer: Writer) -> None:
+    one, two = await writer.create({"n": 1}), await writer.create({"n": 2})
+    joined = await writer.ok("relate", edge(one, two))
+    name = joined["relationship_id"]
+    item = {"id": name, "kind": "r", "version_ids": [joined["version_id"]]}
+    assert await finished(writer, await begun(writer, item)) == {name: "d"}
+    assert (await values(writer, name))[0] == (False, False)
+    await writer.check_scope()
+
+
 async def test_what_is_held_is_skipped_and_told(writer: Writer) -> None:
     free, held = await writer.create({"n": 1}), await writer.create({"n": 2})
     hold = writer.change(held, dimension="retention", target_state="legal_hold", policy_basis="court")
@@ -146,6 +156,10 @@ def test_steps() -> None:
     assert step(head=None) is None
     assert step(head=("ver:2", "deleted")) is None
     assert step(whole=False) is None, "nothing is left"
+    joined = step(relationship=True, whole=False, left=["ver:2"])
+    assert joined is not None
+    assert isinstance(joined.request, Delete)
+    assert (joined.request.object_id, joined.request.relationship_id) == (None, "obj:a")
     past = step(whole=False, left=["ver:1"])
     assert past is not None
     assert isinstance(past.request, Redact)

@@ -50,6 +50,7 @@ from pamspec_client.models.snapshots import (
     SnapshotPage,
     VersionAt,
 )
+from pamspec_client.models.spaces import EmbeddingSpace, SpaceMoved, SpacePage, SpaceRegistered, VectorsPut
 from pamspec_client.models.subscriptions import (
     Closed,
     CursorMoved,
@@ -86,6 +87,7 @@ __all__ = [
     "DeliveryAttempt",
     "DeliveryPage",
     "Document",
+    "EmbeddingSpace",
     "Envelope",
     "Erasure",
     "ErasurePage",
@@ -137,12 +139,16 @@ __all__ = [
     "Snapshot",
     "SnapshotEntry",
     "SnapshotPage",
+    "SpaceMoved",
+    "SpacePage",
+    "SpaceRegistered",
     "Subscribed",
     "SubscriptionEntry",
     "SubscriptionPage",
     "Superseding",
     "Surface",
     "Unsubscribed",
+    "VectorsPut",
     "VersionAt",
     "Watermark",
     "WebhookEndpoint",

@@ -42,6 +42,13 @@ from pamspec_client.requests.snapshots import (
     ListSnapshotsRequest,
     SealSnapshotRequest,
 )
+from pamspec_client.requests.spaces import (
+    ListSpacesRequest,
+    PutVectorsRequest,
+    RegisterSpaceRequest,
+    SpaceOfScopeRequest,
+    VectorsOf,
+)
 from pamspec_client.requests.subscriptions import (
     AckRequest,
     ListDeliveriesRequest,
@@ -119,6 +126,7 @@ __all__ = [
     "ListIndexesRequest",
     "ListParkedRequest",
     "ListSnapshotsRequest",
+    "ListSpacesRequest",
     "ListSubscriptionsRequest",
     "PageRequest",
     "PlaceHoldRequest",
@@ -127,6 +135,7 @@ __all__ = [
     "PromoteItem",
     "PromoteRequest",
     "ProofRequest",
+    "PutVectorsRequest",
     "QueryFields",
     "QueryPages",
     "QueryRequest",
@@ -136,6 +145,7 @@ __all__ = [
     "RedactItem",
     "RedactRequest",
     "RegisterSchemaRequest",
+    "RegisterSpaceRequest",
     "RelateFields",
     "RelateItem",
     "RelateRequest",
@@ -147,6 +157,7 @@ __all__ = [
     "RotateWebhookSecretRequest",
     "ScopedPageRequest",
     "SealSnapshotRequest",
+    "SpaceOfScopeRequest",
     "Subject",
     "SubscribeRequest",
     "Time",
@@ -158,5 +169,6 @@ __all__ = [
     "UpdateItem",
     "UpdateRequest",
     "UpdateScopeRequest",
+    "VectorsOf",
     "Writing",
 ]

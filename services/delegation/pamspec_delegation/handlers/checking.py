@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 
 from msgspec import structs
 
+from pamspec_common.asked import Asked
 from pamspec_common.authorization.rights import Authorizer, Epochs
 from pamspec_common.calls import HEADER_LEDGER_EPOCH, Answer
 from pamspec_common.delegation.grants import authority, is_party
@@ -23,7 +24,7 @@ from pamspec_common.principal import TokenSigner
 from pamspec_common.strict_json import dumps
 from pamspec_delegation.confirming import Confirmations
 from pamspec_delegation.documents import Check, Explain, checked
-from pamspec_delegation.handlers.asked import Asked, audits, rights_of
+from pamspec_delegation.handlers.asked import audits, rights_of
 from pamspec_delegation.model import Permission, explanation, no_such_grant, permission, stands, use_of
 from pamspec_delegation.queries.grants import Facts, fetch_exercises
 from pamspec_delegation.shared_cache import Name, SharedCache

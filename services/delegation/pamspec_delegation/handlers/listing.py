@@ -6,6 +6,7 @@ import base64
 import binascii
 from dataclasses import dataclass
 
+from pamspec_common.asked import Asked
 from pamspec_common.authorization.rights import Authorizer
 from pamspec_common.calls import Answer
 from pamspec_common.errors import InvalidRequest, ScopeNotFound
@@ -13,7 +14,7 @@ from pamspec_common.ids import is_id
 from pamspec_common.policy import acting_actor
 from pamspec_delegation import model
 from pamspec_delegation.documents import ListDelegations
-from pamspec_delegation.handlers.asked import Asked, audits, rights_of
+from pamspec_delegation.handlers.asked import audits, rights_of
 from pamspec_delegation.queries.grants import fetch_listed
 from pamspec_delegation.store import Store
 

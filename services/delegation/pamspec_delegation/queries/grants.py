@@ -64,11 +64,6 @@ class Listed(NamedTuple):
         return None if self.usage_limit is None else max(0, self.usage_limit - self.used)
 
 
-async def reach(conn: Connection) -> None:
-    """Look whether the schema is there."""
-    await conn.fetchval(REACHABLE_SQL)
-
-
 async def fetch_facts(conn: Connection, tenant_id: str, delegation_id: str, object_id: str | None) -> Facts | None:
     """What a check of a grant rests on; None where the tenant has no such grant."""
     rows = await conn.fetch(FACTS_SQL, tenant_id, delegation_id, object_id)

@@ -1,50 +1,17 @@
-"""What every operation starts with: the verified principal, the decoded request, and the scope if it may be seen."""
+"""The scope of a request, if it may be seen, and the rights of who asks."""
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
-from typing import Any, Generic, TypeVar
+from typing import TypeVar
 
+from pamspec_common.asked import Asked
 from pamspec_common.authorization.rights import Asker, Authorizer, Rights
-from pamspec_common.calls import Answer, Call, Handler, refusal
-from pamspec_common.documents import CommonFields, own_operation_id
-from pamspec_common.errors import AccessDenied, PamspecError, ScopeNotFound
+from pamspec_common.errors import AccessDenied, ScopeNotFound
 from pamspec_common.policy import acting_actor
-from pamspec_common.principal import Principal, TokenVerifier
-from pamspec_common.strict_json import parse
-from pamspec_indexing.documents import OfScope, decode
+from pamspec_indexing.documents import OfScope
 from pamspec_indexing.store import Store
 
-T = TypeVar("T", bound=CommonFields)
 S = TypeVar("S", bound=OfScope)
-
-
-@dataclass(frozen=True)
-class Asked(Generic[T]):
-    """A request of a known caller."""
-
-    principal: Principal
-    request: T
-    operation_id: str
-    """The request's own, else minted."""
-    call: Call
-
-
-def handler(verifier: TokenVerifier, kind: type[T], act: Callable[[Asked[T]], Awaitable[Answer]]) -> Handler:
-    """An operation's handler: whatever is refused becomes an answer with the request's operation_id."""
-
-    async def handle(call: Call) -> Answer:
-        operation_id = None
-        try:
-            principal = verifier.verify(call.principal)
-            document: Any = parse(call.body)
-            operation_id = own_operation_id(document)
-            return await act(Asked(principal, decode(kind, document), operation_id, call))
-        except PamspecError as error:
-            return refusal(error, operation_id)
-
-    return handle
 
 
 async def scope_of(store: Store, authorizer: Authorizer, asked: Asked[S], action: str) -> int:

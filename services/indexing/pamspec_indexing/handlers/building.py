@@ -14,7 +14,7 @@ from pamspec_common import telemetry
 from pamspec_common.calls import Call
 from pamspec_common.consuming.intake import PASSING
 from pamspec_common.peers import Peer
-from pamspec_common.postgres import Connection
+from pamspec_common.postgres import Connection, show_scopes
 from pamspec_common.principal import TokenSigner, service_principal
 from pamspec_common.service import Background
 from pamspec_common.strict_json import dumps
@@ -28,7 +28,6 @@ from pamspec_indexing.store import Store
 _log = logging.getLogger(__name__)
 
 PAGE = 500
-_REPAIR_S = 600
 
 
 class Rebuildable(Projection, Protocol):
@@ -69,10 +68,10 @@ class Building:
 
     async def step(self) -> bool:
         """One page of one job, or what the ledger has to tell of one; whether there was something to do."""
-        async with self._store.of_scopes(()) as conn:
+        async with self._store.scoped(()) as conn:
             job = await jobs.claim(conn)
             if job is not None:
-                await self._store.see(conn, [job.scope_key])
+                await show_scopes(conn, [job.scope_key])
                 await clearing.lock(conn, job.scope_key)
                 await self._page(conn, job, self._projections[job.index_id])
                 return True
@@ -110,7 +109,7 @@ class Building:
 
     async def _finish(self, conn: Connection, job: Job, projection: Rebuildable) -> None:
         """What is left once every head was looked at: rows that nothing accounts for, and the watermark."""
-        await conn.execute(f"SET LOCAL statement_timeout = '{_REPAIR_S}s'")
+        await jobs.take_time(conn)
         stray = await projection.drift(conn, job.scope_key)
         if job.kind == "rebuild":
             if stray:

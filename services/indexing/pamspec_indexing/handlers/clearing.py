@@ -47,7 +47,7 @@ class Clearing:
         return len(due) == _AT_ONCE
 
     async def _clear(self, key: int) -> bool:
-        async with self._store.of_scopes([key]) as conn:
+        async with self._store.scoped([key]) as conn:
             await clearing.lock(conn, key)
             for projection in self._projections:
                 if await projection.clear(conn, key):

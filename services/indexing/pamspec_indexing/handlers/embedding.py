@@ -81,7 +81,7 @@ class Embedding:
         return True
 
     async def _embed(self, taken: Sequence[Waiting]) -> None:
-        async with self._store.of_scopes({one.scope_key for one in taken}) as conn:
+        async with self._store.scoped({one.scope_key for one in taken}) as conn:
             contents = await embedding.contents(conn, taken)
             spaces = {one.scope_key: await vectors.fetch_space(conn, one.scope_key, self._space_id) for one in taken}
         taken = await self._described(taken, {key for key, space in spaces.items() if space is None})
@@ -141,7 +141,7 @@ class Embedding:
         made: Mapping[tuple[int, int], list[Vector]],
     ) -> None:
         keys = {one.scope_key for one in taken}
-        async with self._store.of_scopes(keys) as conn:
+        async with self._store.scoped(keys) as conn:
             locked = await vectors.lock_docs(conn, [(one.scope_key, one.doc) for one in taken])
             still = [one for one in taken if locked.get((one.scope_key, one.doc)) == (one.sequence, False)]
             for key in sorted(keys):

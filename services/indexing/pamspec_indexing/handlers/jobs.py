@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import dataclass
 
+from pamspec_common.asked import Asked
 from pamspec_common.authorization.rights import Authorizer
 from pamspec_common.calls import Answer
 from pamspec_common.errors import InvalidRequest
@@ -12,7 +13,7 @@ from pamspec_common.ids import mint
 from pamspec_common.instants import wire
 from pamspec_common.strict_json import dumps
 from pamspec_indexing.documents import OfIndex
-from pamspec_indexing.handlers.asked import Asked, scope_of
+from pamspec_indexing.handlers.asked import scope_of
 from pamspec_indexing.queries import clearing, jobs
 from pamspec_indexing.queries.jobs import Job
 from pamspec_indexing.store import Store
@@ -45,7 +46,7 @@ class Jobs:
         if index_id not in self.index_ids:
             known = ", ".join(sorted(self.index_ids))
             raise InvalidRequest(f"index_id names no index that has jobs; there are: {known}.")
-        async with self.store.of_scopes([key]) as conn:
+        async with self.store.scoped([key]) as conn:
             await clearing.lock(conn, key)
             job = await jobs.request(conn, key, index_id, kind, mint("op"))
             if job is None:

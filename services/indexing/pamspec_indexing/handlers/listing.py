@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from pamspec_common.asked import Asked
 from pamspec_common.authorization.rights import Authorizer
 from pamspec_common.calls import HEADER_LEDGER_EPOCH, Answer
 from pamspec_common.instants import wire
 from pamspec_common.strict_json import dumps
 from pamspec_indexing.documents import ListIndexes
-from pamspec_indexing.handlers.asked import Asked, scope_of
+from pamspec_indexing.handlers.asked import scope_of
 from pamspec_indexing.handlers.jobs import shown
 from pamspec_indexing.queries import jobs
 from pamspec_indexing.queries.indexes import Progress, fetch_indexes
@@ -27,7 +28,7 @@ class Listing:
     async def list_indexes(self, asked: Asked[ListIndexes]) -> Answer:
         """The indexes of a scope by their ids, for whoever may query it."""
         key = await scope_of(self.store, self.authorizer, asked, "query")
-        async with self.store.of_scopes([key]) as conn:
+        async with self.store.scoped([key]) as conn:
             epoch, head, found = await fetch_indexes(conn, key)
             states = {name: state for (_, name), state in (await jobs.fetch_unready(conn, [key])).items()}
             last = await jobs.fetch_of_scope(conn, key)

@@ -10,6 +10,7 @@ import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from pamspec_common.asked import Asked
 from pamspec_common.authorization.rights import Authorizer, Rights
 from pamspec_common.calls import Answer
 from pamspec_common.embedding_spaces import check_vector, index_id, unknown_space
@@ -25,7 +26,7 @@ from pamspec_common.errors import (
 from pamspec_common.postgres import Connection
 from pamspec_common.strict_json import dumps
 from pamspec_indexing.documents import PutVectors, VectorsOf
-from pamspec_indexing.handlers.asked import Asked, permitted
+from pamspec_indexing.handlers.asked import permitted
 from pamspec_indexing.handlers.vectors import digest_of
 from pamspec_indexing.queries import embedding, vectors
 from pamspec_indexing.queries.embedding import Waiting
@@ -57,7 +58,7 @@ class Putting:
         wanted = {one.object_id: one for one in request.vectors}
         if len(wanted) < len(request.vectors):
             raise InvalidRequest("An object stands in vectors twice; send all of its vectors once.")
-        async with self.store.of_scopes([key]) as conn:
+        async with self.store.scoped([key]) as conn:
             space = await vectors.fetch_space(conn, key, space_id)
             if space is None:
                 raise unknown_space()
@@ -65,7 +66,7 @@ class Putting:
             known = await canonical(conn, key, list(wanted))
         _check(request.vectors, known, rights)
         await self._indexed(key, wanted)
-        async with self.store.of_scopes([key]) as conn:
+        async with self.store.scoped([key]) as conn:
             stored = await _store(conn, key, space, wanted, rows)
         body = {
             "operation_id": asked.operation_id,
@@ -81,11 +82,11 @@ class Putting:
         """Wait until the versions are indexed; ServiceUnavailable when that takes too long."""
         ends = asyncio.get_running_loop().time() + self.wait_s
         while True:
-            async with self.store.of_scopes([key]) as conn:
+            async with self.store.scoped([key]) as conn:
                 found = await vectors.indexed(conn, key, wanted)
             if all(name in found and found[name][0] == one.version_id for name, one in wanted.items()):
                 return
-            async with self.store.of_scopes([key]) as conn:
+            async with self.store.scoped([key]) as conn:
                 now = await canonical(conn, key, list(wanted))
             for one in wanted.values():
                 _check_version(one, now.get(one.object_id))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from pamspec_common.asked import Asked
 from pamspec_common.authorization.rights import Authorizer
 from pamspec_common.calls import Answer, Call
 from pamspec_common.embedding_spaces import EmbeddingSpace, index_id, unknown_space
@@ -14,7 +15,7 @@ from pamspec_common.principal import RIGHT_SERVICE, TokenSigner, service_princip
 from pamspec_common.strict_json import dumps
 from pamspec_indexing.documents import DropVectors, EmbedText, Reembed
 from pamspec_indexing.embedding.embedder import Embedder
-from pamspec_indexing.handlers.asked import Asked, scope_of
+from pamspec_indexing.handlers.asked import scope_of
 from pamspec_indexing.queries import putting, vectors
 from pamspec_indexing.store import Store
 
@@ -73,11 +74,11 @@ class Remaking:
         space_id = asked.request.embedding_space_id
         embedder = self.embedders.get(space_id)
         if embedder is None:
-            async with self.store.of_scopes([key]) as conn:
+            async with self.store.scoped([key]) as conn:
                 known = await vectors.fetch_space(conn, key, space_id)
             raise unknown_space() if known is None else _no_embedder()
         await self.registrar.of_scope(key, embedder.space)
-        async with self.store.of_scopes([key]) as conn:
+        async with self.store.scoped([key]) as conn:
             state = await putting.remake(conn, key, space_id)
         return _answer(asked, space_id, state=state)
 
@@ -85,7 +86,7 @@ class Remaking:
         """Take all vectors of a space away from a scope, and embed nothing of it there any more (P19, P190)."""
         key = await scope_of(self.store, self.authorizer, asked, "administer")
         space_id = asked.request.embedding_space_id
-        async with self.store.of_scopes([key]) as conn:
+        async with self.store.scoped([key]) as conn:
             if await vectors.fetch_space(conn, key, space_id) is None:
                 raise unknown_space()
             await putting.drop(conn, key, space_id, index_id(space_id))

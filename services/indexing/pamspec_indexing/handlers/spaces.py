@@ -53,7 +53,7 @@ class Spaces:
             retired = await conn.fetch(putting.RETIRED_SQL, _AT_ONCE)
         more = False
         for scope_key, space_id, after, state in due:
-            async with self._store.of_scopes([scope_key]) as conn:
+            async with self._store.scoped([scope_key]) as conn:
                 waiting = await conn.fetchval(embedding.WAITING_SQL, scope_key, space_id, _FULL)
                 if after is not None and waiting < _FULL:
                     await conn.execute(embedding.BACKFILL_SQL, scope_key, space_id, after, _DOCS)
@@ -67,7 +67,7 @@ class Spaces:
         return more
 
     async def _clear(self, scope_key: int, space_id: str) -> bool:
-        async with self._store.of_scopes([scope_key]) as conn:
+        async with self._store.scoped([scope_key]) as conn:
             space = await vectors.fetch_space(conn, scope_key, space_id)
             if space is not None and await vectors.clear(conn, scope_key, space.key, _CLEARED):
                 return True

@@ -64,7 +64,7 @@ class Telling:
         }
         payload: dict[str, Any] = {"embedding_space_id": space_id, "index_id": index_id(space_id)}
         if row["objects"] == 1:
-            async with self._store.of_scopes([key]) as conn:
+            async with self._store.scoped([key]) as conn:
                 about = await conn.fetchrow(embedding.ABOUT_SQL, key, row["doc"])
             if about is not None:
                 event |= {"object_id": about["object_id"], "version_id": about["version_id"]}

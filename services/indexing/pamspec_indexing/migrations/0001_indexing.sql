@@ -55,12 +55,14 @@ CREATE TABLE index_.indexed_object (
   version_id text COLLATE "C" NOT NULL,
   sequence   bigint NOT NULL,
   removed    boolean NOT NULL DEFAULT false,
+  session_key      bigint,                 -- of its source session, a number made of it; null without one, and once removed
+  session_position bigint,                 -- the ledger sequence of the object's first version
   PRIMARY KEY (scope_key, object_id)
 ) WITH (fillfactor = 80);
 CREATE UNIQUE INDEX indexed_object_doc ON index_.indexed_object (scope_key, doc);
 
 -- Per scope and index: everything up to this position has taken effect in the index. index_id: index:lexical,
--- index:graph, index:vector:<embedding space>.
+-- index:vector:<embedding space>.
 CREATE TABLE index_.watermark (
   scope_key    bigint NOT NULL,
   index_id     text COLLATE "C" NOT NULL,
@@ -93,6 +95,8 @@ CREATE POLICY indexing_reads ON core.scope FOR SELECT TO pamspec_indexing USING 
 CREATE POLICY indexing_reads ON core.scope_head FOR SELECT TO pamspec_indexing USING (true);
 CREATE POLICY indexing_reads ON core.ledger FOR SELECT TO pamspec_indexing USING (true);
 GRANT SELECT ON core.version, core.version_private, core.version_span, core.object_head TO pamspec_indexing;
+-- Content is read from where sealed values come with what opens them.
+GRANT SELECT ON core.version_value, core.data_key, core.key_encryption_key TO pamspec_indexing;
 -- Deleted scopes are cleared away here too.
 GRANT SELECT (scope_key) ON core.scope_deletion TO pamspec_indexing;
 CREATE POLICY indexing_sees ON core.scope_deletion FOR SELECT TO pamspec_indexing USING (true);

@@ -118,7 +118,8 @@ BEGIN
   RETURN removed;
 END $$;
 
--- Put documents into the lexical index that are not there. The postings come as one row for each term of each document.
+-- Put documents into the lexical index that are not there, over rows that nothing accounts for. The postings come as one
+-- row for each term of each document.
 CREATE FUNCTION index_.add_lexical(
   keys bigint[], docs bigint[], languages smallint[], lengths integer[], orders text[], cuts boolean[], digests bytea[],
   places integer[], terms bigint[], times smallint[]) RETURNS void
@@ -130,7 +131,8 @@ AS $$
 BEGIN
   INSERT INTO lexical_posting (scope_key, term, doc, length, times)
   SELECT keys[p.place], p.term, docs[p.place], lengths[p.place], p.times
-  FROM unnest(places, terms, times) AS p(place, term, times) ORDER BY 1, 2, 3;
+  FROM unnest(places, terms, times) AS p(place, term, times) ORDER BY 1, 2, 3
+  ON CONFLICT (scope_key, term, doc) DO UPDATE SET length = excluded.length, times = excluded.times;
   INSERT INTO lexical_document (scope_key, doc, language, length, terms, word_order, truncated, digest)
   SELECT d.scope_key, d.doc, d.language, d.length, coalesce(t.terms, '{}'), d.word_order, d.truncated, d.digest
   FROM unnest(keys, docs, languages, lengths, orders, cuts, digests) WITH ORDINALITY
@@ -152,14 +154,21 @@ GRANT EXECUTE ON FUNCTION index_.remove_lexical(bigint[], bigint[]), index_.add_
   integer[], text[], boolean[], bytea[], integer[], bigint[], smallint[]) TO pamspec_indexing;
 
 -- Objects of a scope by BM25, the best first and of equals the newest. `terms` are those of pamspec_common.analysis.sought:
--- each belongs to a word and counts in texts of one language (-1: any); a word's terms are one word to the ranking. Every
--- phrase must occur. Sees a scope that pamspec.scope_keys names, and nothing else.
+-- each belongs to a word and counts in texts of one language (-1: any); a word's terms are one word to the ranking. A
+-- phrase that begins with + must occur, any other counts like a rare word. Sees a scope that pamspec.scope_keys names, and
+-- nothing else.
 --
 -- `lim` null: every object that matches, exactly. With a limit a query whose words have more postings than `budget`
 -- together finds its candidates by its rarest words, and counts the frequent ones for the best of them alone.
+--
+-- `among` names the docs to look at, where a filter leaves few: then nothing else is read or scored; null stands for all.
+-- Whoever may see a part of a scope is answered by that part alone: how rare a word is, and how long texts are, is a sum
+-- over all of them, and would tell of words in what is hidden. With `flat` every word weighs the same; with `b` 0 lengths
+-- count for nothing.
 CREATE FUNCTION index_.lexical_candidates(
   key bigint, terms bigint[], words integer[], languages integer[], phrases text[], lim integer,
-  budget integer DEFAULT 40000, k1 double precision DEFAULT 0.9, b double precision DEFAULT 0.4)
+  budget integer DEFAULT 40000, k1 double precision DEFAULT 0.9, b double precision DEFAULT 0.4,
+  among bigint[] DEFAULT NULL, flat boolean DEFAULT false)
 RETURNS TABLE (doc bigint, object_id text, version_id text, sequence bigint, score double precision)
 LANGUAGE plpgsql STABLE ROWS 1000 SECURITY DEFINER
 SET search_path = index_, pg_temp
@@ -171,90 +180,96 @@ DECLARE
   total bigint;
   average double precision;
   spoken integer[];
+  known integer;
   rare bigint[];
   rare_weights double precision[];
   often bigint[];
   often_weights double precision[];
-  matching bigint[];
+  must text[] := ARRAY(SELECT substr(p, 2) FROM unnest(phrases) p WHERE left(p, 1) = '+');
+  may text[] := ARRAY(SELECT p FROM unnest(phrases) p WHERE left(p, 1) <> '+');
+  exact boolean := cardinality(must) > 0;
 BEGIN
-  SELECT sum(s.documents), sum(s.length)::double precision / nullif(sum(s.documents), 0), array_agg(s.language::integer)
+  SELECT sum(s.documents), greatest(1, sum(s.length)::double precision / nullif(sum(s.documents), 0)),
+         array_agg(s.language::integer)
   INTO total, average, spoken FROM lexical_statistics s WHERE s.scope_key = key AND s.documents > 0;
   IF total IS NULL THEN
     RETURN;
   END IF;
-  average := greatest(average, 1);
-  -- Words from the rarest on; what is beyond the budget counts for the best alone.
-  WITH known AS (
+  IF cardinality(terms) = 0 THEN
+    -- Nothing but function words, of which no postings are kept.
+    RETURN QUERY
+    SELECT x.doc, x.object_id, x.version_id, x.sequence, 0::double precision
+    FROM lexical_document d JOIN indexed_object x ON x.scope_key = key AND x.doc = d.doc
+    WHERE d.scope_key = key AND exact AND (among IS NULL OR d.doc = ANY (among)) AND (SELECT bool_and(strpos(d.word_order, p) > 0) FROM unnest(must) p)
+    ORDER BY x.doc DESC LIMIT lim;
+    RETURN;
+  END IF;
+  -- Words from the rarest on; what is beyond the budget counts for the best alone. Where a phrase must occur, so must each
+  -- of its words, and the rarest of them finds all there is.
+  WITH held AS (
     SELECT q.term, q.word, t.documents, sum(t.documents) OVER (PARTITION BY q.word) AS frequency
     FROM unnest(terms, words, languages) AS q(term, word, language)
     JOIN lexical_term t ON t.scope_key = key AND t.term = q.term
     WHERE q.language = -1 OR q.language = ANY (spoken)
   ), ordered AS (
-    SELECT k.*, ln(1 + (total - least(k.frequency, total) + 0.5) / (least(k.frequency, total) + 0.5)) AS weight,
-           sum(k.documents) OVER (ORDER BY k.frequency, k.word, k.term) AS reached,
-           k.word = first_value(k.word) OVER (ORDER BY k.frequency, k.word, k.term) AS rarest
-    FROM known k
+    SELECT h.*, CASE WHEN flat THEN 1
+             ELSE ln(1 + (total - least(h.frequency, total) + 0.5) / (least(h.frequency, total) + 0.5)) END AS weight,
+           sum(h.documents) OVER (ORDER BY h.frequency, h.word, h.term) AS reached,
+           h.word = first_value(h.word) OVER (ORDER BY h.frequency, h.word, h.term) AS rarest
+    FROM held h
+  ), sorted AS (
+    SELECT o.*, o.rarest OR (NOT exact AND (lim IS NULL OR o.reached <= budget)) AS seeking FROM ordered o
   )
-  SELECT array_agg(o.term) FILTER (WHERE o.rarest OR lim IS NULL OR o.reached <= budget),
-         array_agg(o.weight) FILTER (WHERE o.rarest OR lim IS NULL OR o.reached <= budget),
-         array_agg(o.term) FILTER (WHERE NOT (o.rarest OR lim IS NULL OR o.reached <= budget)),
-         array_agg(o.weight) FILTER (WHERE NOT (o.rarest OR lim IS NULL OR o.reached <= budget))
-  INTO rare, rare_weights, often, often_weights FROM ordered o;
-  IF cardinality(phrases) > 0 THEN
-    matching := index_.lexical_phrases(key, rare, phrases);
-    IF rare IS NULL THEN
-      RETURN QUERY
-      SELECT x.doc, x.object_id, x.version_id, x.sequence, 0::double precision
-      FROM unnest(matching) AS m(doc) JOIN indexed_object x ON x.scope_key = key AND x.doc = m.doc
-      ORDER BY x.doc DESC LIMIT lim;
-      RETURN;
-    END IF;
+  SELECT count(DISTINCT o.word),
+         array_agg(o.term) FILTER (WHERE o.seeking), array_agg(o.weight) FILTER (WHERE o.seeking),
+         array_agg(o.term) FILTER (WHERE NOT o.seeking), array_agg(o.weight) FILTER (WHERE NOT o.seeking)
+  INTO known, rare, rare_weights, often, often_weights FROM sorted o;
+  IF exact AND known < (SELECT count(DISTINCT w) FROM unnest(words) w) THEN
+    RETURN;
   END IF;
   RETURN QUERY
   WITH found AS (
-    SELECT p.doc, min(p.length) AS length,
-           sum(w.weight * p.times * (k1 + 1) / (p.times + k1 * (1 - b + b * p.length / average))) AS score
+    SELECT p.doc, sum(w.weight * p.times * (k1 + 1) / (p.times + k1 * (1 - b + b * p.length / average))) AS score
     FROM unnest(rare, rare_weights) AS w(term, weight)
     CROSS JOIN LATERAL (
-      SELECT l.doc, l.length, l.times FROM lexical_posting l WHERE l.scope_key = key AND l.term = w.term
-      ORDER BY l.doc DESC LIMIT CASE WHEN lim IS NOT NULL THEN 2 * budget END) p
+      (SELECT l.doc, l.length, l.times FROM lexical_posting l
+       WHERE among IS NULL AND l.scope_key = key AND l.term = w.term
+       ORDER BY l.doc DESC LIMIT CASE WHEN lim IS NOT NULL THEN 2 * budget END)
+      UNION ALL
+      (SELECT l.doc, l.length, l.times FROM lexical_posting l
+       WHERE l.scope_key = key AND l.term = w.term AND l.doc = ANY (among))) p
     GROUP BY p.doc
+  ), fitting AS (
+    SELECT f.doc, f.score FROM found f
+    WHERE NOT exact OR EXISTS (
+      SELECT FROM lexical_document d WHERE d.scope_key = key AND d.doc = f.doc
+        AND (SELECT bool_and(strpos(d.word_order, p) > 0) FROM unnest(must) p))
   ), best AS (
-    SELECT f.doc, f.score FROM found f WHERE matching IS NULL OR f.doc = ANY (matching)
-    ORDER BY f.score DESC, f.doc DESC LIMIT CASE WHEN often IS NULL THEN lim ELSE greatest(4 * lim, 1000) END
+    SELECT f.doc, f.score FROM fitting f
+    ORDER BY f.score DESC, f.doc DESC
+    LIMIT CASE WHEN lim IS NULL OR (often IS NULL AND cardinality(may) = 0) THEN lim ELSE greatest(4 * lim, 1000) END
   ), whole AS (
     SELECT c.doc, c.score + coalesce((
       SELECT sum(w.weight * p.times * (k1 + 1) / (p.times + k1 * (1 - b + b * p.length / average)))
       FROM unnest(often, often_weights) AS w(term, weight)
       JOIN lexical_posting p ON p.scope_key = key AND p.term = w.term AND p.doc = c.doc), 0) AS score
     FROM best c
+  ), said AS (
+    -- A phrase is a word that occurs where its words stand like this.
+    SELECT h.doc, sum(CASE WHEN flat THEN 1 ELSE ln(1 + (total - h.frequency + 0.5) / (h.frequency + 0.5)) END) AS score
+    FROM (
+      SELECT c.doc, p.phrase, count(*) OVER (PARTITION BY p.phrase) AS frequency
+      FROM best c CROSS JOIN unnest(may) AS p(phrase)
+      JOIN lexical_document d ON d.scope_key = key AND d.doc = c.doc
+      WHERE strpos(d.word_order, p.phrase) > 0) h
+    GROUP BY h.doc
   ), kept AS (
-    SELECT c.doc, c.score FROM whole c ORDER BY c.score DESC, c.doc DESC LIMIT lim
+    SELECT c.doc, c.score + coalesce(s.score, 0) AS score FROM whole c LEFT JOIN said s ON s.doc = c.doc
+    ORDER BY 2 DESC, c.doc DESC LIMIT lim
   )
   SELECT x.doc, x.object_id, x.version_id, x.sequence, c.score
   FROM kept c JOIN indexed_object x ON x.scope_key = key AND x.doc = c.doc
   ORDER BY c.score DESC, c.doc DESC;
-END $$;
-
--- Objects in which every phrase occurs, among those with the terms where there are any.
-CREATE FUNCTION index_.lexical_phrases(key bigint, among bigint[], phrases text[]) RETURNS bigint[]
-LANGUAGE plpgsql STABLE
-SET search_path = index_, pg_temp
-SET plan_cache_mode = force_generic_plan
-SET enable_hashjoin = off SET enable_mergejoin = off SET enable_seqscan = off
-AS $$
-BEGIN
-  IF among IS NULL THEN
-    RETURN ARRAY(
-      SELECT d.doc FROM lexical_document d
-      WHERE d.scope_key = key AND (SELECT bool_and(strpos(d.word_order, p) > 0) FROM unnest(phrases) p));
-  END IF;
-  RETURN ARRAY(
-    SELECT d.doc
-    FROM (SELECT DISTINCT l.doc FROM unnest(among) AS w(term)
-          JOIN lexical_posting l ON l.scope_key = key AND l.term = w.term) c
-    JOIN lexical_document d ON d.scope_key = key AND d.doc = c.doc
-    WHERE (SELECT bool_and(strpos(d.word_order, p) > 0) FROM unnest(phrases) p));
 END $$;
 
 -- How many rows of the lexical index are left of these objects: documents, and postings of these terms. 0 once erased.
@@ -275,15 +290,13 @@ BEGIN
 END $$;
 GRANT CREATE ON SCHEMA index_ TO pamspec_indexing;
 ALTER FUNCTION index_.lexical_candidates(bigint, bigint[], integer[], integer[], text[], integer, integer,
-  double precision, double precision) OWNER TO pamspec_indexing;
+  double precision, double precision, bigint[], boolean) OWNER TO pamspec_indexing;
 ALTER FUNCTION index_.lexical_remains(bigint, text[], bigint[]) OWNER TO pamspec_indexing;
 REVOKE CREATE ON SCHEMA index_ FROM pamspec_indexing;
 REVOKE ALL ON FUNCTION index_.lexical_candidates(bigint, bigint[], integer[], integer[], text[], integer, integer,
-  double precision, double precision), index_.lexical_remains(bigint, text[], bigint[]),
-  index_.lexical_phrases(bigint, bigint[], text[]) FROM PUBLIC;
-GRANT EXECUTE ON FUNCTION index_.lexical_phrases(bigint, bigint[], text[]) TO pamspec_indexing;
+  double precision, double precision, bigint[], boolean), index_.lexical_remains(bigint, text[], bigint[]) FROM PUBLIC;
 GRANT EXECUTE ON FUNCTION index_.lexical_candidates(bigint, bigint[], integer[], integer[], text[], integer, integer,
-  double precision, double precision), index_.lexical_remains(bigint, text[], bigint[]) TO pamspec_query, pamspec_indexing;
+  double precision, double precision, bigint[], boolean), index_.lexical_remains(bigint, text[], bigint[]) TO pamspec_query, pamspec_indexing;
 
 -- Scopes that were deleted and of which nothing is indexed any more.
 CREATE TABLE index_.cleared (

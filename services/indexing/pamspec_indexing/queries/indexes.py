@@ -7,8 +7,6 @@ from typing import NamedTuple
 
 from pamspec_common.postgres import Connection
 
-REACH_SQL = "SELECT 1"
-
 SELECT_INDEXES_SQL = """
 SELECT w.index_id, w.ledger_epoch, w.sequence, w.at, h.last_seq AS head, h.ledger_epoch AS epoch, n.recorded_at,
        clock_timestamp() AS now
@@ -45,11 +43,6 @@ class Progress(NamedTuple):
     """Entries that have not taken effect."""
     seconds: float
     """How old the first of them is; 0 where none is missing, and for how long it has not been ready where it is not."""
-
-
-async def reach(conn: Connection) -> None:
-    """Raise unless the store answers."""
-    await conn.fetchval(REACH_SQL)
 
 
 async def fetch_lag(conn: Connection) -> list[tuple[int, int, float]]:

@@ -32,6 +32,8 @@ SELECT {_COLUMNS} FROM index_.job WHERE open ORDER BY requested_at LIMIT 1 FOR U
 CLAIM_UNTOLD_SQL = f"""
 SELECT {_COLUMNS} FROM index_.job WHERE NOT open AND NOT told ORDER BY requested_at LIMIT 1 FOR UPDATE SKIP LOCKED"""
 
+TAKE_TIME_SQL = "SET LOCAL statement_timeout = '600s'"
+
 PROGRESS_SQL = """
 UPDATE index_.job SET below = $3, done = done + $4, missing = missing + $5, stale = stale + $6
 WHERE scope_key = $1 AND index_id = $2"""
@@ -75,6 +77,11 @@ class Job(NamedTuple):
     watermark: int
     requested_at: datetime
     finished_at: datetime | None
+
+
+async def take_time(conn: Connection) -> None:
+    """Let the rest of the transaction take ten minutes: it looks at the whole index of a scope."""
+    await conn.execute(TAKE_TIME_SQL)
 
 
 async def request(conn: Connection, scope_key: int, index_id: str, kind: str, operation_id: str) -> Job | None:

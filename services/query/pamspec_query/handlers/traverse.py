@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 
 from pamspec_common.authorization.sight import Sight
 from pamspec_common.errors import AccessDenied, InvalidRequest, ObjectNotFound, ScopeNotFound
-from pamspec_common.postgres import Connection
+from pamspec_common.postgres import Connection, show_scopes
 from pamspec_common.scope_policy import stored_policy
 from pamspec_query.documents import Traverse
 from pamspec_query.handlers.context import Context
@@ -151,7 +151,7 @@ class Traversal:
         try:
             scope_key = await context.scope_key(scope_id)
             visible = [ground.scope_key for ground in self.grounds.values() if ground is not None]
-            await traversal.show_scopes(conn, [*visible, scope_key])
+            await show_scopes(conn, [*visible, scope_key])
             head = await heads.scope_head(conn, scope_key)
             if head is None:
                 return None

@@ -1,6 +1,6 @@
 -- A read by id looks rows up by key, whatever the statistics say. A connection keeps its plan for good, and one that is
 -- made while the tables are small, without statistics, found it cheaper by a hair to read the whole scope and sort it.
--- The ends of a relationship are looked up the same way.
+-- The ends of a relationship are looked up the same way. Values come from where sealed ones come with what opens them.
 CREATE OR REPLACE FUNCTION query.read_heads(keys bigint[], ids text[], visible text, max_bytes bigint)
 RETURNS TABLE (
   last_seq bigint, ledger_epoch integer, epoch_authz bigint, tenant_authz bigint, kind "char", held_back boolean,
@@ -35,7 +35,7 @@ BEGIN
       SELECT newest.kind, newest.metadata, newest.scope_key, newest.ledger_seq FROM core.version newest
       WHERE newest.scope_key = r.scope_key AND newest.object_id = r.object_id
       ORDER BY newest.version_seq DESC LIMIT 1) v ON true
-    LEFT JOIN core.version_private p ON p.scope_key = v.scope_key AND p.ledger_seq = v.ledger_seq
+    LEFT JOIN core.version_value p ON p.scope_key = v.scope_key AND p.ledger_seq = v.ledger_seq
     LEFT JOIN core.version_span s ON s.scope_key = v.scope_key AND s.from_seq = v.ledger_seq
     LEFT JOIN LATERAL (
       SELECT array_agg(ARRAY[e.object_type, e.lifecycle_state, e.availability_state, e.retention_state,

@@ -132,21 +132,14 @@ def _tie(keys: Sequence[Any], descending: Sequence[bool]) -> Iterable[tuple[bool
             yield (False, _Backwards(value) if backwards else value)
 
 
+@dataclass(frozen=True, slots=True)
 class _Backwards:
     """A value that compares the other way round."""
 
-    __slots__ = ("value",)
-
-    def __init__(self, value: Any) -> None:
-        self.value = value
+    value: Any
 
     def __lt__(self, other: _Backwards) -> bool:
         return bool(other.value < self.value)
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, _Backwards) and bool(self.value == other.value)
-
-    __hash__ = None  # type: ignore[assignment]
 
 
 def _places(candidates: Iterable[Candidate], mode: str, ties: Mapping[int, tuple[Any, ...]]) -> dict[int, int]:

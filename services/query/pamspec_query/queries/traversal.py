@@ -66,8 +66,6 @@ SELECT EXISTS (
   WHERE v.scope_key = $1 AND v.ledger_seq = ANY ($3::bigint[]) AND v.object_id = $2 AND v.kind = 'o')
 """
 
-SHOW_SCOPES_SQL = "SELECT set_config('pamspec.scope_keys', $1, true)"
-
 
 @dataclass(frozen=True, slots=True)
 class Walk:
@@ -137,8 +135,3 @@ async def visible(
 async def is_pinned(conn: Connection, scope_key: int, object_id: str, pinned: Sequence[int]) -> bool:
     """Whether one of these versions is of that object, erased or not."""
     return bool(await conn.fetchval(PINNED_SQL, scope_key, object_id, pinned))
-
-
-async def show_scopes(conn: Connection, scope_keys: Sequence[int]) -> None:
-    """Let the rest of the transaction see these scopes."""
-    await conn.execute(SHOW_SCOPES_SQL, "{" + ",".join(str(int(key)) for key in scope_keys) + "}")

@@ -131,7 +131,8 @@ LANGUAGE sql STABLE SECURITY DEFINER SET search_path = core, pg_temp AS $$
 $$;
 
 -- The objects of which a table of the schema index_ still holds rows although they are removed, or whose indexed version
--- is older than the erasure ($2-$3: object, position). Found in the catalogue, so a table that somebody adds is scanned.
+-- is older than the erasure ($2-$3: object, position). Found in the catalogue, so a table that somebody adds is scanned; what
+-- stands by something else than its object first is found too: vectors by their space.
 CREATE FUNCTION retention.derived_remains(key bigint, ids text[], positions bigint[])
 RETURNS TABLE (object_id text, place text)
 LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
@@ -141,26 +142,25 @@ BEGIN
     JOIN unnest(ids, positions) AS k (id, position) ON k.id = x.object_id
     WHERE x.scope_key = key AND x.sequence < k.position;
   FOR part IN
-    -- Those that are found by their object: partitions through their parents, the others through an index of their own.
-    SELECT c.relname::text AS name, a.attname = 'doc' AS by_doc FROM pg_class c
+    -- What is found by its object, at once or after one column with few values: partitions through their parents.
+    SELECT DISTINCT ON (c.relname) c.relname::text AS name, o.attname::text AS found_by,
+      CASE WHEN o.attnum = i.indkey[2] THEN b.attname::text END AS behind FROM pg_class c
     JOIN pg_index i ON i.indrelid = c.oid AND i.indnkeyatts >= 2
     JOIN pg_attribute k ON k.attrelid = c.oid AND k.attname = 'scope_key' AND k.attnum = i.indkey[0]
-    JOIN pg_attribute a ON a.attrelid = c.oid AND a.attname IN ('doc', 'object_id') AND a.attnum = i.indkey[1]
+    JOIN pg_attribute b ON b.attrelid = c.oid AND b.attnum = i.indkey[1]
+    JOIN pg_attribute o ON o.attrelid = c.oid AND o.attname IN ('doc', 'object_id')
+      AND (o.attnum = i.indkey[1] OR (i.indnkeyatts >= 3 AND o.attnum = i.indkey[2] AND b.attname <> 'term'))
     WHERE c.relnamespace = 'index_'::regnamespace AND c.relkind IN ('r', 'p') AND NOT c.relispartition
       AND c.relname <> 'indexed_object'
-    GROUP BY 1, 2 ORDER BY 1
+    ORDER BY c.relname, o.attnum = i.indkey[1] DESC
   LOOP
-    IF part.by_doc THEN
-      RETURN QUERY EXECUTE format('SELECT x.object_id, %L FROM index_.indexed_object x WHERE x.scope_key = $1
-        AND x.object_id = ANY ($2) AND x.removed
-        AND EXISTS (SELECT FROM index_.%I t WHERE t.scope_key = $1 AND t.doc = x.doc)', part.name, part.name)
-      USING key, ids;
-    ELSE
-      RETURN QUERY EXECUTE format('SELECT x.object_id, %L FROM index_.indexed_object x WHERE x.scope_key = $1
-        AND x.object_id = ANY ($2) AND x.removed
-        AND EXISTS (SELECT FROM index_.%I t WHERE t.scope_key = $1 AND t.object_id = x.object_id)', part.name, part.name)
-      USING key, ids;
-    END IF;
+    RETURN QUERY EXECUTE format('SELECT x.object_id, %L FROM index_.indexed_object x WHERE x.scope_key = $1
+      AND x.object_id = ANY ($2) AND x.removed AND EXISTS (
+        SELECT FROM index_.%I t WHERE t.scope_key = $1 AND t.%I = x.%I %s)', part.name, part.name, part.found_by, part.found_by,
+      CASE WHEN part.behind IS NOT NULL THEN format(
+        'AND t.%I = ANY (ARRAY (SELECT DISTINCT u.%I FROM index_.%I u WHERE u.scope_key = $1))',
+        part.behind, part.behind, part.name) END)
+    USING key, ids;
   END LOOP;
 END $$;
 
@@ -183,6 +183,21 @@ BEGIN
   GET DIAGNOSTICS taken = ROW_COUNT;
   RETURN taken;
 END $$;
+
+-- The removed objects ($2, with one term each in $3) that still have a posting of a term of what was erased:
+-- a posting is looked for by the terms of the needles, which is the value itself.
+CREATE FUNCTION retention.postings_remain(key bigint, ids text[], terms bigint[]) RETURNS TABLE (object_id text)
+LANGUAGE sql STABLE SECURITY DEFINER SET search_path = index_, pg_temp AS $$
+  SELECT DISTINCT x.object_id FROM unnest(ids, terms) AS k (id, term)
+  JOIN indexed_object x ON x.scope_key = key AND x.object_id = k.id AND x.removed
+  WHERE EXISTS (SELECT FROM lexical_posting t WHERE t.scope_key = key AND t.term = k.term AND t.doc = x.doc)
+$$;
+CREATE FUNCTION retention.remove_postings(key bigint, ids text[], terms bigint[]) RETURNS void
+LANGUAGE sql SECURITY DEFINER SET search_path = index_, pg_temp AS $$
+  DELETE FROM lexical_posting t USING unnest(ids, terms) AS k (id, term), indexed_object x
+  WHERE x.scope_key = key AND x.object_id = k.id AND x.removed
+    AND t.scope_key = key AND t.term = k.term AND t.doc = x.doc
+$$;
 
 -- Takes what canonical_remains found.
 CREATE FUNCTION retention.remove_canonical(key bigint, ids text[], firsts integer[], lasts integer[]) RETURNS bigint
@@ -228,7 +243,8 @@ BEGIN
   GRANT CREATE ON SCHEMA retention TO pamspec_verifier;
   FOR name IN SELECT p.oid::regprocedure::text FROM pg_proc p WHERE p.pronamespace = 'retention'::regnamespace
     AND p.prosecdef AND p.proname IN ('canonical_remains', 'needles_beside', 'needles_in_books', 'unpublished',
-      'index_positions', 'derived_remains', 'remove_derived', 'remove_canonical', 'standbys')
+      'index_positions', 'derived_remains', 'remove_derived', 'postings_remain', 'remove_postings', 'remove_canonical',
+      'standbys')
   LOOP
     EXECUTE format('ALTER FUNCTION %s OWNER TO pamspec_verifier', name);
     EXECUTE format('REVOKE ALL ON FUNCTION %s FROM PUBLIC', name);

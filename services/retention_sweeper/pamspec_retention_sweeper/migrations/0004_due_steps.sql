@@ -178,7 +178,7 @@ BEGIN
     SELECT x.committed_at, x.actor_id FROM core.version_span x
     WHERE x.scope_key = key AND x.from_seq = begun.ledger_seq LIMIT 1) run
   LEFT JOIN LATERAL (
-    SELECT x.private FROM core.version_private x
+    SELECT x.private FROM core.version_value x
     WHERE scored AND x.scope_key = key AND x.ledger_seq = newest.ledger_seq LIMIT 1) mine ON true;
 END $$;
 GRANT CREATE ON SCHEMA retention TO pamspec_query;
@@ -213,3 +213,5 @@ ALTER FUNCTION retention.note_reads(bigint[], text[], timestamptz[], boolean[]) 
 REVOKE CREATE ON SCHEMA retention FROM pamspec_retention_sweeper;
 REVOKE ALL ON FUNCTION retention.note_reads(bigint[], text[], timestamptz[], boolean[]) FROM PUBLIC;
 GRANT EXECUTE ON FUNCTION retention.note_reads(bigint[], text[], timestamptz[], boolean[]) TO pamspec_query;
+-- What a score is made of is taken from where sealed values come with what opens them.
+GRANT SELECT ON core.key_encryption_key TO pamspec_retention_sweeper;

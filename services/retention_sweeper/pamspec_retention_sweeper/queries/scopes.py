@@ -9,7 +9,6 @@ from pamspec_common.postgres import Connection
 from pamspec_common.retention import Retention
 from pamspec_common.scope_policy import STRICT, stored_policy
 
-REACH_SQL = "SELECT 1"
 SCOPES_DUE_SQL = "SELECT scope_key, tenant_id, scope_id FROM retention.scopes_due($1, $2)"
 BACKLOG_SQL = "SELECT objects, oldest, scopes_behind FROM retention.backlog($1, $2)"
 
@@ -76,11 +75,6 @@ class Backlog:
     objects: int
     oldest: datetime | None
     scopes_behind: int
-
-
-async def reach(conn: Connection) -> None:
-    """Raise unless the store answers."""
-    await conn.fetchval(REACH_SQL)
 
 
 async def scopes_due(conn: Connection, ahead: timedelta, limit: int) -> list[DueScope]:

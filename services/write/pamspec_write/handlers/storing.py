@@ -20,7 +20,7 @@ from pamspec_common.calls import HEADER_REPLAYED, Answer
 from pamspec_common.documents import MAX_SEQUENCE
 from pamspec_common.errors import DuplicateOperation, InvalidRequest, ServiceUnavailable
 from pamspec_common.ledger import genesis
-from pamspec_common.postgres import Connection, begin, rollback
+from pamspec_common.postgres import Connection, begin, rollback, show_scopes
 from pamspec_common.transfer import (
     EndLine,
     EntryLine,
@@ -163,7 +163,7 @@ class Storing:
             key, _ = await conn.fetchrow(scopes.NEXT_SCOPE_KEY_SQL) or (0, None)
             tokens = ids.subject_token(file.tenant_id), ids.subject_token(file.tenant_id, file.scope_id)
             partition = key % file.partitions
-            await transfer.see(conn, key)
+            await show_scopes(conn, [key])
             made = await conn.execute(
                 scopes.INSERT_SCOPE_SQL, key, file.tenant_id, file.scope_id, *tokens, partition, file.document,
                 ledger_id, now,
@@ -178,7 +178,7 @@ class Storing:
             found["scope_key"], file.tenant_id, file.scope_id, found["tenant_token"], found["scope_token"],
             found["partition"],
         )  # fmt: skip
-        await transfer.see(conn, ref.scope_key)
+        await show_scopes(conn, [ref.scope_key])
         await transfer.lock_head(conn, ref.scope_key)
         return ref, False
 

@@ -44,20 +44,32 @@ def next_step(
     if head is None or head[1] == "deleted" or not (whole or left):
         return None
     version_id = head[0]
-    about = {"relationship_id" if relationship else "object_id": object_id}
-    common = {"scope_id": scope_id, "expected_version_id": version_id}
-    if whole:
-        return Step("delete", Delete(**common, **about, policy_basis=policy_basis))  # type: ignore[arg-type]
+    itself, joined = (None, object_id) if relationship else (object_id, None)
+    if whole or (relationship and version_id in left):
+        # A relationship has no content of its own that could stay under another account.
+        return Step(
+            "delete",
+            Delete(
+                scope_id=scope_id,
+                expected_version_id=version_id,
+                policy_basis=policy_basis,
+                object_id=itself,
+                relationship_id=joined,
+            ),
+        )
     if version_id in left:
         # The current version keeps its content under an account of its own; the person's becomes a past one.
         account = msgspec.Raw(b'{"activity":"forget"}')
-        return Step("update", Update(**common, object_id=object_id, provenance=account))  # type: ignore[arg-type]
+        update = Update(scope_id=scope_id, expected_version_id=version_id, object_id=object_id, provenance=account)
+        return Step("update", update)
     past = tuple(left[:_MOST])
     request = Redact(
-        **common,  # type: ignore[arg-type]
-        **about,  # type: ignore[arg-type]
+        scope_id=scope_id,
+        expected_version_id=version_id,
         policy_basis=policy_basis,
         redaction_target=RedactionTarget(whole=True),
+        object_id=itself,
+        relationship_id=joined,
         version_ids=list(past),
     )
     return Step("redact", request, past)

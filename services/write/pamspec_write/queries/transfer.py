@@ -18,7 +18,6 @@ FROM core.scope s JOIN core.scope_head h USING (scope_key) LEFT JOIN core.scope_
 WHERE s.scope_key = $1
 """
 
-SEE_SQL = "SELECT set_config('pamspec.scope_keys', $1, true)"
 
 LOCK_HEAD_SQL = "SELECT FROM core.scope_head WHERE scope_key = $1 FOR NO KEY UPDATE"
 
@@ -182,11 +181,6 @@ async def insert_held(conn: Connection, scope_key: int, lines: Sequence[HeldLine
         [line.hold_id for line in lines],
         [line.retention_state for line in lines],
     )
-
-
-async def see(conn: Connection, scope_key: int) -> None:
-    """Show the transaction one scope."""
-    await conn.execute(SEE_SQL, f"{{{scope_key:d}}}")
 
 
 async def lock_head(conn: Connection, scope_key: int) -> None:

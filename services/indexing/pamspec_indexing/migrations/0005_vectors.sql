@@ -80,7 +80,6 @@ BEGIN
   END LOOP;
 END $$;
 
-
 -- One graph for each partition and number of dimensions that models in use have: spaces of other tenants and other scopes
 -- share it, and the search passes their vectors by. So a new space needs no statement that changes the schema, and no
 -- role of a service one that may. Other dimensions and metrics are compared one by one.
@@ -108,6 +107,13 @@ BEGIN
     EXECUTE format('GRANT SELECT ON index_.%I TO pamspec_vectors', name);
   END LOOP;
 END $$;
+-- The query service looks whether a scope has vectors of a space: those of the scopes that its transaction names.
+ALTER TABLE index_.scope_space ENABLE ROW LEVEL SECURITY;
+ALTER TABLE index_.scope_space FORCE ROW LEVEL SECURITY;
+CREATE POLICY by_scope_keys ON index_.scope_space USING
+  (scope_key = ANY (((SELECT nullif(current_setting('pamspec.scope_keys', true), '')::bigint[]))::bigint[]));
+CREATE POLICY finds_work ON index_.scope_space TO pamspec_indexing USING (true);
+GRANT SELECT ON index_.scope_space TO pamspec_query;
 GRANT SELECT, INSERT, UPDATE, DELETE ON index_.scope_space, index_.embedding_queue, index_.embedding_untold, index_.vectors
   TO pamspec_indexing;
 GRANT SELECT ON index_.indexed_object TO pamspec_vectors;
@@ -136,6 +142,10 @@ DECLARE
   near text;
   shown text;
   q vector;
+  chunks integer;
+  docs bigint[];
+  distances double precision[];
+  seen bigint;
 BEGIN
   IF NOT key = ANY (coalesce(nullif(current_setting('pamspec.scope_keys', true), ''), '{}')::bigint[]) THEN
     RETURN;
@@ -183,17 +193,26 @@ BEGIN
       ORDER BY n.far, x.object_id$q$, shown, near, part, described.space_key) USING q, key, wanted;
   ELSE
     PERFORM set_config('enable_sort', 'off', true);
-    PERFORM set_config('hnsw.ef_search', least(1000, greatest(200, wanted * 2))::text, true);
-    RETURN QUERY EXECUTE format($q$
-      SELECT x.doc, x.object_id, x.version_id, 1 - n.far, true FROM (
-        SELECT f.doc, min(f.far) AS far FROM (
-          SELECT v.doc, v.embedding <=> $1 AS far FROM %1$s v
-          WHERE v.scope_key = $2 AND v.space_key = %2$s AND v.dimensions = %3$s AND v.metric = 'c'
-            AND ($4 IS NULL OR v.doc = ANY ($4))
-          ORDER BY v.embedding::halfvec(%3$s) <=> $1::halfvec(%3$s) LIMIT $3 * 2 + 16) f GROUP BY f.doc) n
-      JOIN indexed_object x ON x.scope_key = $2 AND x.doc = n.doc AND NOT x.removed
-      ORDER BY n.far, x.object_id LIMIT $3$q$, part, described.space_key, described.dimensions)
-      USING q, key, wanted, among;
+    chunks := wanted + wanted / 4 + 16;
+    LOOP
+      PERFORM set_config('hnsw.ef_search', least(1000, greatest(200, chunks))::text, true);
+      EXECUTE format($q$
+        SELECT array_agg(n.doc), array_agg(n.far), sum(n.chunks) FROM (
+          SELECT f.doc, min(f.far) AS far, count(*) AS chunks FROM (
+            SELECT v.doc, v.embedding <=> $1 AS far FROM %1$s v
+            WHERE v.scope_key = $2 AND v.space_key = %2$s AND v.dimensions = %3$s AND v.metric = 'c'
+              AND ($4 IS NULL OR v.doc = ANY ($4))
+            ORDER BY v.embedding::halfvec(%3$s) <=> $1::halfvec(%3$s) LIMIT $3) f
+          GROUP BY f.doc) n$q$, part, described.space_key, described.dimensions)
+        INTO docs, distances, seen USING q, key, chunks, among;
+      EXIT WHEN seen IS NULL OR seen < chunks OR cardinality(docs) >= wanted OR chunks > 4 * wanted;
+      chunks := 4 * wanted + 16;
+    END LOOP;
+    RETURN QUERY
+      SELECT x.doc, x.object_id, x.version_id, 1 - n.far, true FROM unnest(docs, distances) n (doc, far)
+      CROSS JOIN LATERAL (SELECT i.doc, i.object_id, i.version_id FROM indexed_object i
+        WHERE i.scope_key = key AND i.doc = n.doc AND NOT i.removed OFFSET 0) x
+      ORDER BY n.far, x.object_id LIMIT wanted;
   END IF;
 END $$;
 

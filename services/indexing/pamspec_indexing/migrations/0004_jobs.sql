@@ -66,33 +66,3 @@ LANGUAGE sql SET search_path = index_, pg_temp AS $$
 $$;
 REVOKE ALL ON FUNCTION index_.lexical_drift(bigint), index_.lexical_repair(bigint) FROM PUBLIC;
 GRANT EXECUTE ON FUNCTION index_.lexical_drift(bigint), index_.lexical_repair(bigint) TO pamspec_indexing;
-
--- As before, and over rows that nothing accounts for.
-CREATE OR REPLACE FUNCTION index_.add_lexical(
-  keys bigint[], docs bigint[], languages smallint[], lengths integer[], orders text[], cuts boolean[], digests bytea[],
-  places integer[], terms bigint[], times smallint[]) RETURNS void
-LANGUAGE plpgsql
-SET search_path = index_, pg_temp
-SET plan_cache_mode = force_generic_plan
-SET enable_hashjoin = off SET enable_mergejoin = off SET enable_seqscan = off
-AS $$
-BEGIN
-  INSERT INTO lexical_posting (scope_key, term, doc, length, times)
-  SELECT keys[p.place], p.term, docs[p.place], lengths[p.place], p.times
-  FROM unnest(places, terms, times) AS p(place, term, times) ORDER BY 1, 2, 3
-  ON CONFLICT (scope_key, term, doc) DO UPDATE SET length = excluded.length, times = excluded.times;
-  INSERT INTO lexical_document (scope_key, doc, language, length, terms, word_order, truncated, digest)
-  SELECT d.scope_key, d.doc, d.language, d.length, coalesce(t.terms, '{}'), d.word_order, d.truncated, d.digest
-  FROM unnest(keys, docs, languages, lengths, orders, cuts, digests) WITH ORDINALITY
-    AS d(scope_key, doc, language, length, word_order, truncated, digest, place)
-  LEFT JOIN (SELECT p.place, array_agg(p.term) AS terms FROM unnest(places, terms) AS p(place, term) GROUP BY 1) t
-    ON t.place = d.place;
-  INSERT INTO lexical_term AS t (scope_key, term, documents)
-  SELECT keys[p.place], p.term, count(*) FROM unnest(places, terms) AS p(place, term) GROUP BY 1, 2 ORDER BY 1, 2
-  ON CONFLICT (scope_key, term) DO UPDATE SET documents = t.documents + excluded.documents;
-  INSERT INTO lexical_statistics AS s (scope_key, language, documents, length)
-  SELECT d.scope_key, d.language, count(*), sum(d.length)
-  FROM unnest(keys, languages, lengths) AS d(scope_key, language, length) GROUP BY 1, 2 ORDER BY 1, 2
-  ON CONFLICT (scope_key, language) DO UPDATE
-    SET documents = s.documents + excluded.documents, length = s.length + excluded.length;
-END $$;

@@ -1,0 +1,1 @@
+"""The operations of the service as methods, one module per noun."""
