@@ -65,7 +65,12 @@ async def whole(fleet: Fleet, scopes: Sequence[str] | None = None, *, within_s: 
     """
     await drained(fleet, within_s)
     found = Whole({}, {})
-    async with fleet.database() as connection, connection.transaction(isolation="repeatable_read"):
+    # Verification ends transactions: on a connection of its own, so that what is compared here stays one snapshot.
+    async with (
+        fleet.database() as verifying,
+        fleet.database() as connection,
+        connection.transaction(isolation="repeatable_read"),
+    ):
         heads = await connection.fetch(HEADS_SQL, None if scopes is None else list(scopes))
         for scope_key, scope_id, ledger_id, last_seq, last_hash in heads:
             rows = await connection.fetch(
@@ -79,7 +84,7 @@ async def whole(fleet: Fleet, scopes: Sequence[str] | None = None, *, within_s: 
                 assert at == row["entry_hash"], f"the chain of {scope_id} breaks at {row['sequence']}"
             assert [row["sequence"] for row in rows] == list(range(1, last_seq + 1)), f"{scope_id} has a gap"
             assert at == last_hash
-            check = await check_scope(connection, scope_id, scope_key)
+            check = await check_scope(verifying, scope_id, scope_key)
             assert not check.problems, f"pamspec verify, {scope_id}: {check.problems}"
             found.entries[scope_id] = [Entry(row["sequence"], row["event_id"]) for row in rows]
             found.created[scope_id] = [
