@@ -21,7 +21,7 @@ from pamspec_common.errors import InternalError, InvalidRequest, PamspecError
 from pamspec_common.internal import PATH as INTERNAL_PATH
 from pamspec_common.internal import InternalDoor
 from pamspec_common.strict_json import dumps
-from pamspec_common.telemetry import render_metrics
+from pamspec_common.telemetry import TASK_FAILURES, begin, render_metrics
 
 _log = logging.getLogger(__name__)
 _RESTART_PAUSE_S = 0.5
@@ -63,6 +63,7 @@ class Background:
 
     def spawn(self, name: str, run: Callable[[], Coroutine[Any, Any, None]]) -> None:
         """Start a task that should run until `stopping` is set."""
+        TASK_FAILURES.add(0, {"task": name})
         self._tasks[name] = asyncio.create_task(self._supervise(name, run), name=name)
 
     async def _supervise(self, name: str, run: Callable[[], Coroutine[Any, Any, None]]) -> None:
@@ -73,6 +74,7 @@ class Background:
                     self._failed[name] = "ended"
             except Exception as error:
                 self._failed[name] = type(error).__name__
+                TASK_FAILURES.add(1, {"task": name})
                 _log.exception("background task failed", extra={"action": "background_failed", "task": name})
             if not self.stopping.is_set():
                 await self.pause(_RESTART_PAUSE_S)
@@ -129,6 +131,7 @@ class Service:
     async def start(self) -> None:
         """Connect, verify, and become ready; raises when that is impossible."""
         if not self.started:
+            begin(self.name)
             await self.on_start()
             self.started = True
 

@@ -6,12 +6,17 @@ A hint that is lost costs nothing but the time for which a confirmation holds.
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
+from datetime import UTC, datetime
 
+import orjson
 from nats.aio.client import Client
 from nats.aio.msg import Msg
 
 from pamspec_common import bus, contracts
+from pamspec_common.instants import parse
 from pamspec_common.service import Background
+from pamspec_common.telemetry import DELEGATION_PROPAGATION
 from pamspec_delegation.settings import Settings
 
 
@@ -32,6 +37,9 @@ class Hints:
 
     async def _heard(self, message: Msg) -> None:
         self._told()
+        with suppress(orjson.JSONDecodeError, KeyError, TypeError, ValueError):
+            committed = parse(orjson.loads(message.data)["recorded_at"])
+            DELEGATION_PROPAGATION.observe(max(0.0, (datetime.now(UTC) - committed).total_seconds()))
 
     async def close(self) -> None:
         """Close the connection, bounded."""

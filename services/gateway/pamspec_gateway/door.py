@@ -11,13 +11,14 @@ import logging
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
+from time import perf_counter
 from typing import NamedTuple
 
 from pamspec_common.asgi import ASGIApp, ClientGone, Receive, Scope, Send, read_body, send_answer
 from pamspec_common.calls import Answer, Call, refusal
 from pamspec_common.errors import InternalError, InvalidRequest, PamspecError, ServiceUnavailable, Unauthenticated
 from pamspec_common.peers import Peer
-from pamspec_common.telemetry import REQUESTS, UNDER_WAY
+from pamspec_common.telemetry import REQUEST_SECONDS, REQUESTS, UNDER_WAY
 from pamspec_gateway.authentication import Admission, Guard
 from pamspec_gateway.limits.holders import Holder, TenantHolder
 from pamspec_gateway.limits.limiter import Limiter
@@ -144,7 +145,7 @@ class OperationDoor:
         if route is None or scope["type"] != "http":
             await self._rest(scope, receive, send)
             return
-        load = self._load
+        load, began = self._load, perf_counter()
         try:
             if scope["method"] != "POST":
                 answer = not_allowed(scope["method"], "POST, OPTIONS")
@@ -159,6 +160,7 @@ class OperationDoor:
             _log.exception("the door failed", extra={"action": "door_failed", "operation": route.operation})
             answer = refused(InternalError())
         load.answered[route.operation, answer.status] += 1
+        REQUEST_SECONDS.observe(perf_counter() - began, route.operation)
         await send_answer(send, answer)
 
     async def _operate(self, route: Route, scope: Scope, receive: Receive) -> Answer:

@@ -221,7 +221,9 @@ class Relay:
         partition = lease.claim.partition
         owner = Owner(lease, self._store(), client, publisher, self._settings, self._stream(partition), self._settled)
         self._owners[partition] = owner, asyncio.create_task(owner.run(), name=f"partition-{partition}")
+        telemetry.begin("relay", partition)
         telemetry.RELAY_OWNED.set(1, {"partition": str(partition)})
+        telemetry.RELAY_LEASE_EPOCH.set(lease.claim.epoch, {"partition": str(partition)})
 
     def _stream(self, partition: int) -> Mapping[str, Any]:
         request = contracts.streams().stream_request("ledger", partition, replicas=self._settings.stream_replicas)

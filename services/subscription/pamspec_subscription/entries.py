@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from typing import Any
 
 import orjson
@@ -44,6 +45,11 @@ class Entry:
             self._frame = event_frame(self.event, prev_sequence, ledger_epoch)
             self._frame_after = after
         return self._frame
+
+    def age_s(self) -> float:
+        """How long ago it was committed, in seconds; 0 where the clocks of the machines are further apart than that."""
+        committed = datetime.fromisoformat(self.document["recorded_at"])
+        return max(0.0, (datetime.now(UTC) - committed).total_seconds())
 
     def closes(self, subscription_id: str) -> bool:
         """Whether it is the subscription_closed of that subscription."""

@@ -19,6 +19,7 @@ from pamspec_common.peers import Peer
 from pamspec_common.postgres import Connection, scoped
 from pamspec_common.principal import TokenSigner, service_principal
 from pamspec_common.strict_json import dumps
+from pamspec_common.telemetry import SUBSCRIPTION_CLOSES
 from pamspec_subscription.matching import Matcher
 from pamspec_subscription.model import SCAN_ROWS, Subscription
 from pamspec_subscription.queries import cursors, ledger, subscriptions
@@ -72,6 +73,7 @@ class Lifecycle:
             raise refused(answer)
         async with self._store.session() as conn:
             await subscriptions.closed(conn, *closing.key, orjson.loads(answer.body)["ledger_sequence"])
+            SUBSCRIPTION_CLOSES.add(1, {"reason": closing.closed_reason or "unsubscribed"})
             return await self._loaded(conn, closing)
 
     async def finish_leftovers(self, age: timedelta) -> None:

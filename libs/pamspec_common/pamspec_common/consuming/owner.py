@@ -54,6 +54,7 @@ class Owner:
         self.partition, self.status, self.ending = partition, Status(), asyncio.Event()
         self._service, self._pool, self._client, self._effect = service, pool, client, effect
         self._stream, self._consumer, self._settings = stream, consumer, settings
+        self._labels = {"service": service, "partition": str(partition)}
         self._suspected: dict[int, int] = {}
         self._compare_at = self._pull_at = 0.0
 
@@ -119,6 +120,7 @@ class Owner:
             told = [heard(message.subject, message.headers, message.data) for message in messages]
             await intake.heard([one for one in told if one is not None])
             await puller.acknowledge(messages)
+            telemetry.CONSUMER_SEQUENCE.set(messages[-1].metadata.sequence.stream, self._labels)
         return puller
 
     def _without_bus(self, error: BaseException) -> None:
@@ -134,7 +136,7 @@ class Owner:
         stuck = [place for place in behind if self._lost(place)]
         self._suspected = {place.scope_key: place.taken for place in behind}
         self.status.lag = sum(max(0, place.head - place.taken) for place in behind)
-        telemetry.CONSUMER_LAG.set(self.status.lag, {"service": self._service, "partition": str(self.partition)})
+        telemetry.CONSUMER_LAG.set(self.status.lag, self._labels)
         if stuck:
             await intake.behind(stuck)
         full = len(behind) == _SCOPES_AT_ONCE and stuck

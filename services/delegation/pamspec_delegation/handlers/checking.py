@@ -22,6 +22,7 @@ from pamspec_common.documents import Actor
 from pamspec_common.peers import Peer
 from pamspec_common.principal import TokenSigner
 from pamspec_common.strict_json import dumps
+from pamspec_common.telemetry import DELEGATION_CHECK_SECONDS, DELEGATION_CHECKS
 from pamspec_delegation.confirming import Confirmations
 from pamspec_delegation.documents import Check, Explain, checked
 from pamspec_delegation.handlers.asked import audits, rights_of
@@ -50,13 +51,20 @@ class Checking:
     async def check(self, asked: Asked[Check]) -> Answer:
         """The grant, when the actor may carry the operation out under it now; AccessDenied with the reason else."""
         if asked.request.consume:
+            DELEGATION_CHECKS.add("consumed")
             call = structs.replace(asked.call, principal=self.signer.sign(asked.principal, "write"))
             return await self.write.call(call)
         checked(asked.request)
-        name = _name(asked)
-        held = await self._held(name)
-        if held is None:
-            held = await self._decide(asked, name)
+        began, name = _now(), _name(asked)
+        held, result = await self._held(name), "kept"
+        try:
+            if held is None:
+                result = "refused"
+                held = await self._decide(asked, name)
+                result = "decided"
+        finally:
+            DELEGATION_CHECKS.add(result)
+            DELEGATION_CHECK_SECONDS.observe(_now() - began)
         return Answer(200, held.body(asked.operation_id), {HEADER_LEDGER_EPOCH: str(held.ledger_epoch)})
 
     async def explain(self, asked: Asked[Explain]) -> Answer:

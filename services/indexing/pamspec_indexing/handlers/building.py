@@ -94,7 +94,7 @@ class Building:
         else:
             missing, stale = await self._compare(conn, job, projection, heads)
             await jobs.progress(conn, job, below, len(heads), missing, stale)
-        telemetry.INDEX_JOB_OBJECTS.add(len(heads), {"index": job.index_id, "kind": job.kind})
+        telemetry.INDEX_JOB_OBJECTS.add(len(heads), {"index": job.index_id or "index:vectors", "kind": job.kind})
 
     async def _compare(
         self, conn: Connection, job: Job, projection: Rebuildable, heads: Sequence[Head]

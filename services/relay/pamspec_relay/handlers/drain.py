@@ -10,6 +10,7 @@ import asyncio
 import time
 from dataclasses import dataclass
 
+from pamspec_common import telemetry
 from pamspec_common.postgres import Connection
 from pamspec_relay import queries
 from pamspec_relay.handlers import resync
@@ -27,6 +28,7 @@ class _Batch:
 
     ids: list[int]
     prepared: Prepared
+    sent_at: float = 0.0
 
 
 class Drain:
@@ -88,6 +90,7 @@ class Drain:
 
     async def _launch(self, batch: _Batch) -> None:
         self._tenure.lease.check()
+        batch.sent_at = time.monotonic()
         self._flight = (batch, await self._tenure.publisher.send(batch.prepared, self._last_seq))
 
     async def _land(self) -> None:
@@ -102,6 +105,8 @@ class Drain:
                 self._tenure.chain = 1
             raise
         self._flight = None
+        telemetry.RELAY_BATCH_SECONDS.observe(time.monotonic() - batch.sent_at)
+        telemetry.RELAY_BATCH_EVENTS.observe(batch.prepared.count)
         self._settling.add(batch.ids, self._last_seq)
 
     async def _rest(self) -> None:

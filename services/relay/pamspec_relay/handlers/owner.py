@@ -105,7 +105,7 @@ class Owner:
         if self._halted != str(error):
             self._halted = str(error)
             _log.error("%s", error, extra={"action": "relay_halted", "partition": self.lease.claim.partition})
-            telemetry.RELAY_ALARMS.add(1, {"kind": "halted", "partition": str(self.lease.claim.partition)})
+            telemetry.RELAY_ALARMS.add(1, {"kind": "halted"})
         self.status.became("halted", str(error))
 
     def _doubt(self, error: BaseException) -> None:

@@ -78,7 +78,9 @@ class Settling:
             self._under_way = []
             self.settled += count
             self._tenure.status.stream_seq = upto
-            telemetry.RELAYED.add(count, {"partition": str(self._tenure.partition)})
+            partition = {"partition": str(self._tenure.partition)}
+            telemetry.RELAYED.add(count, partition)
+            telemetry.STREAM_SEQUENCE.set(upto, partition)
             self._emptied.set()
 
     def _ended(self) -> None:

@@ -100,4 +100,4 @@ class Tenure:
     def alarm(self, kind: str, message: str) -> None:
         """Tell operators, by log and metric, of what should not happen in normal service."""
         _log.error("%s: %s", kind, message, extra={"action": f"relay_{kind}", "partition": self.partition})
-        telemetry.RELAY_ALARMS.add(1, {"kind": kind, "partition": str(self.partition)})
+        telemetry.RELAY_ALARMS.add(1, {"kind": kind})

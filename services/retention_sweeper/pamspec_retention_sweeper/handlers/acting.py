@@ -105,8 +105,9 @@ class Acting:
             nothing = dict.fromkeys(over)
             await objects.set_steps(conn, key, nothing | steps_of(rules, found))
             await objects.hold_up(conn, key, rules.now, self.settings.retention_retry_s, outcome.refused)
+        done = set(outcome.done)
         for one in claimed:
-            how = "done" if one.object_id in set(outcome.done) else outcome.refused.get(one.object_id, "changed")
+            how = "refused" if one.object_id in outcome.refused else "done" if one.object_id in done else "changed"
             telemetry.RETENTION_STEPS.add(1, {"action": one.action, "outcome": how})
 
     async def _send(self, scope: DueScope, claimed: Sequence[Claim]) -> Answer:

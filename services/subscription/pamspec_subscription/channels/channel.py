@@ -16,7 +16,7 @@ from typing import Protocol
 
 from pamspec_common.asgi import ClientGone
 from pamspec_common.errors import PamspecError
-from pamspec_common.telemetry import CHANNELS, DELIVERED
+from pamspec_common.telemetry import CHANNEL_ENDS, CHANNELS, DELIVERED, DELIVERY_SECONDS
 from pamspec_subscription.entries import Entry
 from pamspec_subscription.fanout import EPOCHS_FRESH_S, Fanout, FollowedScope, Subscriber
 from pamspec_subscription.frames import Frame, closed_frame, ended_frame, event_frame, progress_frame
@@ -121,6 +121,8 @@ class Channel:
             if self._scope is not None:
                 self._around.fanout.unfollow(self._scope)
             CHANNELS.add(-1, {"channel": self._sink.kind})
+            reason = "closed" if self.closed else self._me.ended or "gone"
+            CHANNEL_ENDS.add(1, {"channel": self._sink.kind, "reason": reason})
 
     async def _until_end(self) -> Frame | None:
         try:
@@ -296,6 +298,8 @@ class Channel:
             self._frame_sequence = previous
             self._stand_at(previous)
             DELIVERED.add(len(frames), {"channel": self._sink.kind})
+            if self._me.scope is not None and entries[0].sequence > self._me.joined_at:
+                DELIVERY_SECONDS.observe(entries[0].age_s(), self._sink.kind)
 
     async def _receivable(self, entries: Sequence[Entry]) -> Sequence[Entry]:
         """What the rights that hold now leave of some entries."""

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pamspec_common.calls import HEADER_AS_OF_SEQUENCE, HEADER_LEDGER_EPOCH, Answer
 from pamspec_common.errors import InvalidRequest, ServiceUnavailable
 from pamspec_common.postgres import Connection
+from pamspec_common.telemetry import DELIVERED, DELIVERY_SECONDS
 from pamspec_subscription.documents import Poll
 from pamspec_subscription.entries import Entry
 from pamspec_subscription.fanout import Fanout, FollowedScope, Subscriber
@@ -83,6 +84,10 @@ class _PollCall:
                 return _answer(subscription, page, closed=True)
             waits = not page.events and page.next_after >= subscription.head.last_seq and _now() < self._deadline
             if not waits or self._around.registry.stopping:
+                if page.events:
+                    DELIVERED.add(len(page.events), {"channel": "poll"})
+                    if self._seat is not None:
+                        DELIVERY_SECONDS.observe(page.events[0].age_s(), "poll")
                 return _answer(subscription, page)
             self._position = page.next_after
             if self._seat is None:

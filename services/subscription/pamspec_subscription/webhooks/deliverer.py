@@ -18,7 +18,7 @@ from datetime import timedelta
 from pamspec_common.asgi import ClientGone
 from pamspec_common.errors import InvalidRequest, PamspecError
 from pamspec_common.postgres import Connection
-from pamspec_common.telemetry import WEBHOOK_ATTEMPTS
+from pamspec_common.telemetry import WEBHOOK_ATTEMPTS, WEBHOOKS_PARKED
 from pamspec_subscription.channels.leaseholder import Key, Leaseholder
 from pamspec_subscription.channels.opening import Opener
 from pamspec_subscription.model import Subscription
@@ -174,6 +174,8 @@ class WebhookDeliverer:
                 event_id=failure.event_id,
             )
         if noted:
+            if following.parked and not closing:
+                WEBHOOKS_PARKED.add(1)
             self.leases.give_back(key)
             self.leases.look_in(following.delay_s)
 

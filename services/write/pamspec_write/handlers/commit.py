@@ -6,7 +6,8 @@ other lock, read again what has moved, decide in memory, write in one statement,
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import asyncpg
@@ -55,11 +56,11 @@ class UsesMoved(Exception):
 
 @dataclass(slots=True)
 class Committed:
-    """What a transaction did: the outcome of each piece of work, those left out, and the partitions to wake."""
+    """What a transaction did: the outcome of each piece of work, those left out, and the entries of each partition."""
 
     answers: list[tuple[Work, Answer]]
     left_out: list[Work]
-    partitions: set[int]
+    entries: Mapping[int, int]
 
 
 def wanted_of(works: Sequence[Work]) -> tuple[Wanted, dict[int, ScopeRef]]:
@@ -178,7 +179,7 @@ async def _transaction(
         free = all(ref.scope_key in revisions for ref in scopes_of(work))
         (mine if free else left_out).append(work)
     if at is None or not mine:
-        return Committed([], left_out, set())
+        return Committed([], left_out, {})
     await _refresh(conn, mine, states, revisions, refs)
     await rules.fill(conn, states, mine)
     await fill_grants(conn, mine, states)
@@ -189,7 +190,11 @@ async def _transaction(
     decider = Decider(states, rows, at, ENTROPY)
     answers = [(work, decider.decide(work)) for work in mine]
     await _write(conn, states, rows, seal)
-    return Committed(answers, left_out, rows.partitions)
+    return Committed(answers, left_out, _entries(states, rows))
+
+
+def _entries(states: dict[int, ScopeState], rows: Rows) -> Mapping[int, int]:
+    return Counter(states[int(row[0])].ref.partition for row in rows.ledger)
 
 
 async def _refresh(

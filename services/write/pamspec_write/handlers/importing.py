@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import asyncpg
 
-from pamspec_common import strict_json
+from pamspec_common import strict_json, telemetry
 from pamspec_common.calls import Answer
 from pamspec_common.errors import InvalidRequest, ServiceUnavailable
 from pamspec_common.postgres import Pool, connection
@@ -116,6 +116,7 @@ class Imports:
                 _log.info("an import repeats an id: %s", error.constraint_name, extra={"action": "import_refused"})
                 raise storing.refused("an id in it, or just before it, stands twice.") from None
         if storing.partition is not None:
+            telemetry.LEDGER_ENTRIES.add(str(storing.partition), amount=storing.stored)
             await self._wake(storing.partition)
         return answer
 

@@ -145,13 +145,16 @@ class Lanes:
             await self._failed(group, error)
             return
         telemetry.BATCHES.add(1, {"result": "committed"})
-        telemetry.BATCH_SECONDS.record(time.monotonic() - started)
+        telemetry.BATCH_SECONDS.observe(time.monotonic() - started)
+        telemetry.BATCH_COMMANDS.observe(len(done.answers))
+        for partition, entries in done.entries.items():
+            telemetry.LEDGER_ENTRIES.add(str(partition), amount=entries)
         by_work = {id(waiting.work): waiting for waiting in group}
         for work, answer in done.answers:
             by_work[id(work)].answer(answer)
         for work in done.left_out:
             self._set_apart(by_work[id(work)])
-        for partition in done.partitions:
+        for partition in done.entries:
             await self._wake(partition)
 
     async def _attempts(self, group: Sequence[Waiting], *, wait: bool) -> Committed:

@@ -33,8 +33,8 @@ class OutboxBound:
             row = await conn.fetchrow(OUTBOX_DEPTH_SQL, self._settings.outbox_limit)
         assert row is not None
         self.depth, self.age_s = row["depth"], row["age"]
-        telemetry.OUTBOX_DEPTH.set(self.depth)
-        telemetry.OUTBOX_AGE.set(self.age_s)
+        telemetry.WRITE_OUTBOX_DEPTH.set(self.depth)
+        telemetry.WRITE_OUTBOX_AGE.set(self.age_s)
 
     async def watch(self, background: Background) -> None:
         """Sample until the service stops."""

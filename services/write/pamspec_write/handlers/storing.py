@@ -100,6 +100,8 @@ class Storing:
     partition: int | None = None
     """The partition to wake, once something was stored."""
     line: int = 0
+    stored: int = 0
+    """Ledger entries."""
 
     def refused(self, why: str) -> InvalidRequest:
         """The refusal of the line that is being stored."""
@@ -271,6 +273,7 @@ class Storing:
                 arrivals.add(entry)
             except BadLine as problem:
                 raise self.refused(str(problem)) from None
+        self.stored += len(arrivals.rows.ledger)
         if not await write(conn, {state.ref.tenant_id: state.tenant_epoch}, [state], arrivals.rows):
             raise ServiceUnavailable("Rights changed while the file was stored; try again with the same file.")
         if arrivals.erasures:
