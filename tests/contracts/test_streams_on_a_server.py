@@ -31,7 +31,7 @@ async def ask(client: Client, api: str, document: dict[str, Any]) -> dict[str, A
     return answer
 
 
-@pytest.mark.parametrize("name", ["ledger", "checkpoints"])
+@pytest.mark.parametrize("name", ["ledger", "checkpoints", "erasures"])
 async def test_the_server_keeps_every_setting(service: Client, name: str) -> None:
     wanted = contracts.streams().stream_request(name, 3)
     made = await ask(service, f"STREAM.CREATE.{wanted['name']}", wanted)

@@ -44,6 +44,8 @@ COMMANDS = (
     "export",
     "import",
     "checkpoints",
+    "backup",
+    "restored",
     "provision",
     "migrate",
     "encryption",

@@ -45,11 +45,11 @@ class Places:
         return found
 
     def unknown(self, ledger_ids: Collection[str]) -> list[Checkpoint]:
-        """Signed checkpoints in files of ledgers that are none of these."""
+        """Signed checkpoints in files of ledgers that are none of these, and were not given up for lost."""
         return [
             checkpoint
             for ledger_id, checkpoint in sorted((self.files or {}).items())
-            if ledger_id not in ledger_ids and is_signed(checkpoint, self.keys)
+            if ledger_id not in ledger_ids and checkpoint.size and is_signed(checkpoint, self.keys)
         ]
 
     async def _bucket(self, tenant_id: str, scope_id: str) -> Anchor:

@@ -7,10 +7,10 @@ was cut off by a crash is passed over.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Collection, Iterable, Iterator
 from pathlib import Path
 
+from pamspec_common.appending import append
 from pamspec_common.checkpoints import Checkpoint, read
 
 SEGMENT_BYTES = 64 * 1024 * 1024
@@ -33,7 +33,7 @@ class CheckpointFiles:
         if current.exists() and current.stat().st_size >= self._segment_bytes:
             current = self._path(_number(current) + 1)
             paths.append(current)
-        _append(current, documents)
+        append(current, documents)
         if len(paths) > self._segments:
             self._retire(paths[0], paths[1:], current)
 
@@ -46,7 +46,7 @@ class CheckpointFiles:
         for checkpoint in self._lines(later):
             going.pop(checkpoint.ledger_id, None)
         if going:
-            _append(current, [checkpoint.document() for checkpoint in going.values()])
+            append(current, [checkpoint.document() for checkpoint in going.values()])
         oldest.unlink()
 
     def _lines(self, paths: Iterable[Path]) -> Iterator[Checkpoint]:
@@ -67,22 +67,6 @@ class CheckpointFiles:
 
 def _number(path: Path) -> int:
     return int(path.stem.rpartition("-")[2])
-
-
-def _append(path: Path, documents: Iterable[bytes]) -> None:
-    """In one write behind a line feed where the last line was cut off, then to disk."""
-    data = b"".join(document + b"\n" for document in documents)
-    file = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    try:
-        size = os.fstat(file).st_size
-        if size and os.pread(file, 1, size - 1) != b"\n":
-            data = b"\n" + data
-        view = memoryview(data)
-        while view:
-            view = view[os.write(file, view) :]
-        os.fsync(file)
-    finally:
-        os.close(file)
 
 
 def _latest(checkpoints: Iterable[Checkpoint], ledger_ids: Collection[str] | None) -> dict[str, Checkpoint]:

@@ -25,6 +25,7 @@ from pamspec_common.postgres import Pool, close_pool, create_pool
 from pamspec_common.service import Background, Part, Service
 from pamspec_relay import queries
 from pamspec_relay.checkpointing import Checkpointing
+from pamspec_relay.erasure_log import ErasureLogging
 from pamspec_relay.handlers import lease as leases
 from pamspec_relay.handlers.lease import Lease
 from pamspec_relay.handlers.owner import Owner
@@ -63,6 +64,7 @@ class Relay:
         self._members = 1
         self._waiting: list[Waiting] = []
         self._store_away = ""
+        self._erasures = ErasureLogging(settings)
         key = settings.checkpoint_key
         self._checkpoints = (
             None
@@ -83,6 +85,7 @@ class Relay:
         )
         self._background.spawn("leases", self._keep)
         self._background.spawn("gauges", self._measure)
+        self._background.spawn("erasures", self._log_erasures)
         if self._checkpoints is None:
             _log.warning("no checkpoints are made: PAMSPEC_CHECKPOINT_KEY is not set", extra={"action": "unsigned"})
         else:
@@ -116,6 +119,7 @@ class Relay:
             ),
         ]
         parts += [Part(part.name, part.ok, part.detail, essential=False) for part in self._background.parts()]
+        parts.append(self._erasures.part())
         if self._checkpoints is not None:
             parts.append(self._checkpoints.part())
         for partition, (owner, _) in sorted(self._owners.items()):
@@ -263,6 +267,9 @@ class Relay:
     async def _sign(self) -> None:
         assert self._checkpoints is not None
         await self._checkpoints.run(self._store(), lambda: self._client, self._background.stopping)
+
+    async def _log_erasures(self) -> None:
+        await self._erasures.run(self._store(), lambda: self._client, self._background)
 
     def _settled(self, lease: Lease, scope_keys: Sequence[int], entries: int) -> None:
         if self._checkpoints is not None:

@@ -41,10 +41,12 @@ class Settings(CommonSettings):
     checkpoint_public_keys: dict[str, str] = Field(default_factory=dict)
     """key id -> public key in base64 of earlier signers; the present one need not be named."""
     checkpoint_dir: Path | None = None
-    """Where checkpoints are also appended to files; unset: the bucket alone holds them."""
+    """Where checkpoints and the erasure log are also appended to files; unset: the bus alone holds them."""
     checkpoint_ms: int = Field(default=500, ge=10)
     """How long a scope's newest entries may wait for their checkpoint, beside the time that it takes."""
     checkpoint_events: int = Field(default=1000, ge=1)
     """So many new entries are not left waiting."""
     checkpoint_scan_ms: int = Field(default=5000, ge=10)
     """How often, at most, all heads of a partition are compared with their checkpoints."""
+    erasure_log_ms: int = Field(default=1000, ge=10)
+    """How often to look for erasures that are not in the erasure log yet."""

@@ -11,12 +11,12 @@ import pytest
 from pamspec_cli.servers.databases import Database
 from pamspec_relay import queries
 from pamspec_relay.model import Position
-from pamspec_relay.queries import checkpoints
+from pamspec_relay.queries import checkpoints, erasures
 from services.relay.tests.ledger_rows import Ledger
 
 STATEMENTS = {
     f"{module.__name__}.{name}": value
-    for module in (queries, checkpoints)
+    for module in (queries, checkpoints, erasures)
     for name, value in vars(module).items()
     if name.endswith("_SQL")
 }

@@ -15,7 +15,7 @@ _PLACEHOLDER = re.compile(r"\{([a-z_]+)\}")
 _NS_PER_S, _NS_PER_MS = 1_000_000_000, 1_000_000
 
 Service = Literal["gateway", "write", "relay", "query", "subscription", "indexing", "delegation", "retention_sweeper"]
-Party = Service | Literal["server", "agent"]
+Party = Service | Literal["server", "agent", "operator"]
 
 
 class _Entry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

@@ -34,6 +34,9 @@ class Anchor:
         except ValueError:
             return cls(place, "forged")
         signed = is_signed(checkpoint, public_keys)
+        if signed and not checkpoint.size:
+            # A ledger that an operator gave up for lost: nothing is anchored there any more.
+            return cls(place, "missing")
         return cls(place, "unknown_key" if signed is None else "not_reached" if signed else "forged", checkpoint)
 
     @property

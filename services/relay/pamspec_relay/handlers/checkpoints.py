@@ -171,10 +171,10 @@ class Checkpointer:
             self._refuse(state, str(error))
             return
         item.anchored_at = -(held.sequence if held is not None else 0)
-        if anchor is None:
+        if held is None:
             _log.error("anchor lost: %s", state.scope_id, extra={"action": "checkpoint_anchor_lost"})
             telemetry.RELAY_ALARMS.add(1, {"kind": "checkpoint_anchor_lost"})
-        elif anchor.size > item.checkpoint.size:
+        elif anchor is not None and anchor.size > item.checkpoint.size:
             # The tree is being built anew; the bucket keeps the larger one until then.
             self._floors[state.scope_key] = anchor.size
             return
@@ -183,8 +183,8 @@ class Checkpointer:
             item.anchored_at = sequence
             self.refused.pop(state.scope_key, None)
 
-    async def _checked(self, conn: Connection, item: Grown, held: Held) -> Checkpoint:
-        """What is anchored; Refused unless the ledger continues it."""
+    async def _checked(self, conn: Connection, item: Grown, held: Held) -> Checkpoint | None:
+        """What is anchored, None of a ledger that was given up for lost; Refused unless the ledger continues it."""
         state = item.state
         try:
             anchor = read(held.document)
@@ -192,6 +192,8 @@ class Checkpointer:
             raise Refused("what the bucket holds is no checkpoint") from None
         if not is_signed(anchor, self.public_keys):
             raise Refused(f"what the bucket holds is not signed by a known key ({anchor.key_id})")
+        if not anchor.size:
+            return None
         if (anchor.scope_id, anchor.ledger_id) != (state.scope_id, state.ledger_id.hex()):
             raise Refused("the bucket holds the checkpoint of another ledger")
         if anchor.ledger_epoch > state.ledger_epoch:

@@ -79,7 +79,7 @@ async def judge(tenure: Tenure, ours: Sequence[Seen], scopes: Scopes) -> list[Se
         what = "an entry that the ledger does not have" if unknown else "another event than the ledger"
         raise Halted(
             f"fork: {tenure.stream_name} holds {what} at scope key {scope_key}, sequence {sequence};"
-            " if the store was restored, raise its ledger epoch"
+            " if the store was restored, stop the services and call  pamspec restored"
         )
     return known
 
