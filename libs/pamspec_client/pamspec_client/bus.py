@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from pamspec_client.errors import AccessDenied, ClientError, InvalidRequest, ProtocolError, ServiceUnavailable
+from pamspec_client.tracing import trace_headers
 
 if TYPE_CHECKING:
     from nats.aio.client import Client as NatsClient
@@ -155,7 +156,7 @@ class _Connection:
         try:
             if self._ended:
                 raise ConnectionError("the bus was lost")
-            await self.client.publish(subject, body, reply=f"{self._inbox}.{number}")
+            await self.client.publish(subject, body, reply=f"{self._inbox}.{number}", headers=trace_headers())
             async with asyncio.timeout(timeout_s):
                 answer = await future
         finally:

@@ -35,6 +35,7 @@ class Frame(msgspec.Struct, kw_only=True, dict=True):
     event: msgspec.Raw = NOTHING
     envelope: msgspec.Raw = NOTHING
     prev_sequence: int | None = None
+    traceparent: str | None = None
     progress: int | None = None
     ended: Ended | None = None
     closed: Closed | None = None
@@ -44,7 +45,8 @@ class Frame(msgspec.Struct, kw_only=True, dict=True):
         """The event with its envelope, or None for another kind of frame."""
         if not bytes(self.event):
             return None
-        return Event.of(self.event).with_envelope(Envelope.of(self.envelope) if bytes(self.envelope) else None)
+        event = Event.of(self.event).with_envelope(Envelope.of(self.envelope) if bytes(self.envelope) else None)
+        return event.with_traceparent(self.traceparent)
 
 
 _decoder = msgspec.json.Decoder(Frame)

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 import aiohttp
 
 from pamspec_client.errors import NoAnswer, PamspecError, ProtocolError, ServiceUnavailable, refusal_of
+from pamspec_client.tracing import trace_headers
 
 # What a proxy answers when it does not reach the service.
 _GATEWAY_FAILURES = frozenset({429, 502, 503, 504})
@@ -117,7 +118,8 @@ class Transport:
 
     async def _once(self, path: str, body: bytes, wait_s: float) -> Reply:
         timeout = aiohttp.ClientTimeout(total=self._timeout_s + wait_s, sock_connect=min(5.0, self._timeout_s))
-        async with self.session.post(self.base_url + path, data=body, timeout=timeout) as response:
+        headers = trace_headers()
+        async with self.session.post(self.base_url + path, data=body, timeout=timeout, headers=headers) as response:
             answer = await response.read()
             if response.status >= 300:
                 raise failure(response, answer)

@@ -24,6 +24,7 @@ class Call(msgspec.Struct, array_like=True, frozen=True):
     idempotency_key: str | None = None
     """The header Idempotency-Key, when the body does not carry the key itself."""
     traceparent: str | None = None
+    """The W3C trace context that it belongs to."""
     answer_bytes: int | None = None
     """Where pages end, when the door passes on less than the service would answer."""
 

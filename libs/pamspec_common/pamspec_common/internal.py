@@ -19,6 +19,7 @@ import msgspec
 from pamspec_common.asgi import Receive, Scope, Send, read_body, send_answer
 from pamspec_common.calls import Answer, Call, Operations, refusal
 from pamspec_common.errors import InternalError, InvalidRequest, PamspecError, ServiceUnavailable
+from pamspec_common.telemetry import tracing
 
 PATH = "/internal/operations"
 MAX_GROUP = 256
@@ -40,8 +41,8 @@ _reply = msgspec.msgpack.Decoder(tuple[int, Answer])
 class InternalDoor:
     """The ASGI side: runs the calls of one request concurrently."""
 
-    def __init__(self, operations: Operations) -> None:
-        self._operations = operations
+    def __init__(self, service: str, operations: Operations) -> None:
+        self._service, self._operations = service, operations
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         try:
@@ -71,7 +72,7 @@ class InternalDoor:
                 task.cancel()
 
     async def _one(self, call: Call) -> Answer:
-        return await answer(self._operations, call)
+        return await answer(self._operations, call, self._service)
 
 
 async def _disconnected(receive: Receive) -> None:
@@ -80,8 +81,20 @@ async def _disconnected(receive: Receive) -> None:
         continue
 
 
-async def answer(operations: Operations, call: Call) -> Answer:
+async def answer(operations: Operations, call: Call, service: str = "pamspec") -> Answer:
     """Run one call; whatever goes wrong becomes an answer, and what was not expected is logged with its traceback."""
+    if not tracing.enabled:
+        return await _answer(operations, call)
+    with tracing.call(service, call.operation, call.traceparent) as span:
+        found = await _answer(operations, call)
+        if span is not None:
+            span.set_attribute("rpc.response.status_code", str(found.status))
+            if found.status >= 500:
+                tracing.failed(span, str(found.status))
+        return found
+
+
+async def _answer(operations: Operations, call: Call) -> Answer:
     handler = operations.get(call.operation)
     if handler is None:
         return refusal(InvalidRequest("This service does not own that operation."))

@@ -6,12 +6,14 @@ from typing import Any, Protocol
 
 import aiohttp
 import orjson
+from msgspec import structs
 
 from pamspec_common.asgi import ASGIApp
 from pamspec_common.calls import Answer, Call
 from pamspec_common.internal import RemoteOperations, answer
 from pamspec_common.proxy import StreamProxy
 from pamspec_common.service import Part, Service
+from pamspec_common.telemetry import tracing
 
 
 class Peer(Protocol):
@@ -41,7 +43,7 @@ class LocalPeer:
 
     async def call(self, call: Call) -> Answer:
         """The answer of the service itself, without a copy."""
-        return await answer(self._service.operations, call)
+        return await answer(self._service.operations, call, self._service.name)
 
     async def ready(self) -> tuple[bool, list[Part]]:
         """The service's own readiness."""
@@ -93,6 +95,8 @@ class RemotePeer:
 
     async def call(self, call: Call) -> Answer:
         """The answer of the service over HTTP, grouped with the calls that wait."""
+        if tracing.enabled and call.traceparent is None:
+            call = structs.replace(call, traceparent=tracing.current())
         return await self._operations.call(call)
 
     async def ready(self) -> tuple[bool, list[Part]]:

@@ -23,7 +23,7 @@ from pamspec_common import http_protocol
 from pamspec_common.http_protocol import LimitedHttpProtocol, cut_off_stalled
 from pamspec_common.service import Service
 from pamspec_common.settings import CommonSettings
-from pamspec_common.telemetry import setup_logging, setup_metrics
+from pamspec_common.telemetry import setup_logging, setup_metrics, tracing
 from pamspec_common.websocket_protocol import OrderlyWebSocketProtocol
 
 KEEP_ALIVE_S = 75
@@ -45,10 +45,13 @@ def run(service: Service | Build, settings: CommonSettings) -> int:
     setup_logging(settings.log_level)
     setup_metrics()
     try:
+        tracing.setup()
         uvloop.run(_run(service, settings))
     except Exception:
         _log.exception("the service ended", extra={"action": "service_failed"})
         return 1
+    finally:
+        tracing.shutdown()
     return 0
 
 

@@ -158,7 +158,7 @@ class Service:
 
     def asgi(self) -> ASGIApp:
         """The whole HTTP surface of the service; it has an internal door only where it owns operations."""
-        door = InternalDoor(self.operations) if self.operations else None
+        door = InternalDoor(self.name, self.operations) if self.operations else None
 
         async def routes(scope: Scope, receive: Receive, send: Send) -> None:
             path = scope.get("path", "")

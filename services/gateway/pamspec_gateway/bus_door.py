@@ -26,6 +26,7 @@ from pamspec_common.calls import Answer, refusal
 from pamspec_common.errors import InternalError, InvalidRequest, PamspecError, Unauthenticated
 from pamspec_common.ids import mint
 from pamspec_common.instants import wire
+from pamspec_common.telemetry import tracing
 from pamspec_gateway.authentication import Guard, still_holds
 from pamspec_gateway.callout import QUEUE, WHOAMI
 from pamspec_gateway.door import (
@@ -39,6 +40,7 @@ from pamspec_gateway.door import (
     with_headers,
 )
 from pamspec_gateway.logins import Login, LoginNames, Logins
+from pamspec_gateway.traced import traced_message
 
 SUBJECT = "pamspec.op.*.*"
 STATUS = "Pamspec-Status"
@@ -84,20 +86,29 @@ class BusDoor:
 
     async def _serve(self, client: Client, message: Msg) -> None:
         operation = message.subject.rpartition(".")[2]
-        try:
-            answer = await self._answer(operation, message)
-        except PamspecError as error:
-            await self._load.limiter.put_off(error)
-            answer = refused(error)
-        except Exception:
-            _log.exception("the door failed", extra={"action": "door_failed", "operation": operation})
-            answer = refused(InternalError())
+        if tracing.enabled and operation in self._routes:
+            with traced_message(operation, message.headers) as span:
+                answer = await self._answered(operation, message)
+                span.answered(answer)
+        else:
+            answer = await self._answered(operation, message)
         if operation in self._routes:
             self._load.answered[operation, answer.status] += 1
         try:
             await client.publish(message.reply, answer.body, headers={**answer.headers, STATUS: str(answer.status)})
         except (NatsError, OSError) as error:
             _log.info("an answer was lost: %s", error, extra={"action": "answer_lost", "operation": operation})
+
+    async def _answered(self, operation: str, message: Msg) -> Answer:
+        """The answer, refusals too."""
+        try:
+            return await self._answer(operation, message)
+        except PamspecError as error:
+            await self._load.limiter.put_off(error)
+            return refused(error)
+        except Exception:
+            _log.exception("the door failed", extra={"action": "door_failed", "operation": operation})
+            return refused(InternalError())
 
     async def _answer(self, operation: str, message: Msg) -> Answer:
         headers = {name.lower().encode(): value.encode() for name, value in (message.headers or {}).items()}

@@ -17,6 +17,7 @@ from pamspec_common.asgi import ClientGone, read_body
 from pamspec_common.calls import Answer
 from pamspec_common.contracts.catalogues import Convenience
 from pamspec_common.errors import InvalidRequest, PamspecError
+from pamspec_common.telemetry import tracing
 from pamspec_gateway.authentication import Guard
 from pamspec_gateway.door import (
     Load,
@@ -29,7 +30,9 @@ from pamspec_gateway.door import (
     make_call,
     refused,
     while_admitted,
+    with_headers,
 )
+from pamspec_gateway.traced import traced
 
 _IN_PAGINATION = frozenset(("limit", "cursor"))
 _PAGE = 50
@@ -43,7 +46,7 @@ def endpoint(convenience: Convenience, route: Route, guard: Guard, load: Load) -
     kinds = {name: contracts.member_type(route.operation, name) for name in convenience.query}
     has_body = convenience.method in ("POST", "PATCH")
 
-    async def answer(request: Request) -> Response:
+    async def answered(request: Request) -> Answer:
         try:
             headers = headers_of(request.scope)
             with load.admitted(route.waits) as room:
@@ -56,12 +59,20 @@ def endpoint(convenience: Convenience, route: Route, guard: Guard, load: Load) -
                 answering = load.limiter.call(admission.holder, route.peer, call, waits=route.waits)
                 if route.waits:
                     still = partial(guard.still_admits, headers, address_of(request.scope))
-                    reply = await while_admitted(guard, answering, still)
-                else:
-                    reply = await answering
+                    return await while_admitted(guard, answering, still)
+                return await answering
         except PamspecError as error:
             await load.limiter.put_off(error)
-            reply = refused(error)
+            return refused(error)
+
+    async def answer(request: Request) -> Response:
+        if tracing.enabled:
+            with traced(convenience.path, request.scope) as span:
+                reply = await answered(request)
+                span.answered(reply)
+                reply = with_headers(reply, span.header)
+        else:
+            reply = await answered(request)
         load.answered[route.operation, reply.status] += 1
         return response(not_modified(request, reply))
 

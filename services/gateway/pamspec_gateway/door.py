@@ -18,10 +18,11 @@ from pamspec_common.asgi import ASGIApp, ClientGone, Receive, Scope, Send, read_
 from pamspec_common.calls import Answer, Call, refusal
 from pamspec_common.errors import InternalError, InvalidRequest, PamspecError, ServiceUnavailable, Unauthenticated
 from pamspec_common.peers import Peer
-from pamspec_common.telemetry import REQUEST_SECONDS, REQUESTS, UNDER_WAY
+from pamspec_common.telemetry import REQUEST_SECONDS, REQUESTS, UNDER_WAY, tracing
 from pamspec_gateway.authentication import Admission, Guard
 from pamspec_gateway.limits.holders import Holder, TenantHolder
 from pamspec_gateway.limits.limiter import Limiter
+from pamspec_gateway.traced import traced
 
 _log = logging.getLogger(__name__)
 _JSON_TYPES = frozenset((b"application/json", b"application/json; charset=utf-8", b"application/json;charset=utf-8"))
@@ -146,22 +147,33 @@ class OperationDoor:
             await self._rest(scope, receive, send)
             return
         load, began = self._load, perf_counter()
-        try:
-            if scope["method"] != "POST":
-                answer = not_allowed(scope["method"], "POST, OPTIONS")
-            else:
-                answer = await self._operate(route, scope, receive)
-        except PamspecError as error:
-            await load.limiter.put_off(error)
-            answer = refused(error)
-        except ClientGone:
+        if tracing.enabled:
+            with traced(f"/v1/{route.operation}", scope) as traces:
+                answer = await self._answer(route, scope, receive)
+                traces.answered(answer)
+                answer = answer and with_headers(answer, traces.header)
+        else:
+            answer = await self._answer(route, scope, receive)
+        if answer is None:
             return
-        except Exception:
-            _log.exception("the door failed", extra={"action": "door_failed", "operation": route.operation})
-            answer = refused(InternalError())
         load.answered[route.operation, answer.status] += 1
         REQUEST_SECONDS.observe(perf_counter() - began, route.operation)
         await send_answer(send, answer)
+
+    async def _answer(self, route: Route, scope: Scope, receive: Receive) -> Answer | None:
+        """The answer, refusals too; None when the client has left."""
+        try:
+            if scope["method"] != "POST":
+                return not_allowed(scope["method"], "POST, OPTIONS")
+            return await self._operate(route, scope, receive)
+        except PamspecError as error:
+            await self._load.limiter.put_off(error)
+            return refused(error)
+        except ClientGone:
+            return None
+        except Exception:
+            _log.exception("the door failed", extra={"action": "door_failed", "operation": route.operation})
+            return refused(InternalError())
 
     async def _operate(self, route: Route, scope: Scope, receive: Receive) -> Answer:
         load = self._load
@@ -217,8 +229,8 @@ def make_call(
     """The call of an operation with what the headers add to its document."""
     operation, token = route.operation, admission.tokens[route.service]
     key = headers.get(b"idempotency-key")
-    trace = headers.get(b"traceparent")
-    if key is None and trace is None:
+    came = headers.get(b"traceparent")
+    if key is None and came is None and not tracing.enabled:
         return Call(operation, token, body, answer_bytes=answer_bytes)
     if key is not None and (len(key) > _MAX_KEY_HEADER or not key.isascii()):
         raise InvalidRequest(
@@ -230,7 +242,7 @@ def make_call(
         token,
         body,
         key.decode("ascii") if key is not None else None,
-        trace.decode("ascii") if trace is not None and len(trace) <= 64 and trace.isascii() else None,
+        tracing.onward(None if came is None else came.decode("latin-1")),
         answer_bytes,
     )
 

@@ -15,17 +15,25 @@ from pamspec_common.server import serving
 from pamspec_gateway.app import build
 from services.gateway.tests.behind import Behind, Door, echo_service, gateway_settings, insert_key, refusal_of
 
+TRACE = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
+
 
 async def test_a_call_passes_as_it_came(door: Door) -> None:
     status, body, headers = await door.post(
-        "/v1/create", b'{ "a" : 1.0 }', Idempotency_Key="k-1", traceparent="00-aa-bb-01"
+        "/v1/create",
+        b'{ "a" : 1.0 }',
+        Idempotency_Key="k-1",
+        traceparent=TRACE,
     )
     assert (status, body) == (200, b'{"told":true}')
     assert headers["Pamspec-Ledger-Sequence"] == "7"
     assert headers["Content-Type"] == "application/json"
     told = door.behind.calls[0]
     assert (told.operation, told.body) == ("create", b'{ "a" : 1.0 }')
-    assert (told.idempotency_key, told.traceparent) == ("k-1", "00-aa-bb-01")
+    assert (told.idempotency_key, told.traceparent) == (
+        "k-1",
+        "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01",
+    )
     assert (told.principal.tenant_id, told.principal.actor_id) == ("tenant:t", "agent:a")
     assert told.principal.has("assert_actor")
 

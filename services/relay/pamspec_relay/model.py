@@ -42,6 +42,8 @@ class Entry(NamedTuple):
     ledger_epoch: int
     sequence: int
     message: bytes
+    traceparent: str | None = None
+    """The trace context of the write."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,9 +109,10 @@ def wire(batch: Prepared, last_seq: int, inbox: str) -> bytes:
 
 def _command(entry: Entry, extra: str, reply: str) -> bytes:
     """One HPUB command; `reply` is empty or a subject and a space."""
+    trace = "" if entry.traceparent is None else f"traceparent: {entry.traceparent}\r\n"
     headers = (
         f"{HEADER_EVENT_ID}: {entry.event_id}\r\n{HEADER_EPOCH}: {entry.ledger_epoch}\r\n"
-        f"{HEADER_SEQUENCE}: {entry.sequence}\r\n{extra}\r\n"
+        f"{HEADER_SEQUENCE}: {entry.sequence}\r\n{trace}{extra}\r\n"
     ).encode()
     size = len(_LINE) + len(headers)
     start = f"HPUB {entry.subject} {reply}{size} {size + len(entry.message)}\r\n".encode()

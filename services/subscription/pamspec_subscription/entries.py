@@ -13,22 +13,24 @@ from pamspec_subscription.frames import event_frame
 class Entry:
     """One ledger entry with its stored bytes."""
 
-    __slots__ = ("_document", "_frame", "_frame_after", "event", "event_type", "sequence")
+    __slots__ = ("_document", "_frame", "_frame_after", "event", "event_type", "sequence", "traceparent")
 
     def __init__(self, sequence: int, event_type: str, event: bytes) -> None:
         self.sequence, self.event_type, self.event = sequence, event_type, event
+        self.traceparent: str | None = None
         self._document: dict[str, Any] | None = None
         self._frame_after: tuple[int, int] | None = None
         self._frame = b""
 
     @classmethod
-    def hinted(cls, sequence: int, event: bytes) -> Entry:
+    def hinted(cls, sequence: int, event: bytes, traceparent: str | None = None) -> Entry:
         """The entry of a message from the bus; ValueError when it is not the event that its header names."""
         document = orjson.loads(event)
         if not isinstance(document, dict) or document.get("sequence") != sequence:
             raise ValueError("the message is not the event of its header")
         entry = cls(sequence, str(document.get("event_type")), event)
         entry._document = document
+        entry.traceparent = traceparent
         return entry
 
     @property
@@ -42,7 +44,7 @@ class Entry:
         """The frame without content; subscribers that come from the same frame share its bytes."""
         after = (prev_sequence, ledger_epoch)
         if self._frame_after != after:
-            self._frame = event_frame(self.event, prev_sequence, ledger_epoch)
+            self._frame = event_frame(self.event, prev_sequence, ledger_epoch, traceparent=self.traceparent)
             self._frame_after = after
         return self._frame
 

@@ -19,7 +19,7 @@ from nats.errors import Error as NatsError
 from pamspec_common.bus import HEADER_EPOCH, HEADER_SEQUENCE, event_subject
 from pamspec_common.errors import PamspecError
 from pamspec_common.ids import subject_token
-from pamspec_common.telemetry import SUBSCRIPTION_LAG
+from pamspec_common.telemetry import SUBSCRIPTION_LAG, tracing
 from pamspec_subscription.entries import Entry
 from pamspec_subscription.matching import Matcher
 from pamspec_subscription.model import Head
@@ -230,7 +230,7 @@ class Fanout:
         headers = message.headers or {}
         try:
             epoch, sequence = int(headers[HEADER_EPOCH]), int(headers[HEADER_SEQUENCE])
-            entry = Entry.hinted(sequence, message.data)
+            entry = Entry.hinted(sequence, message.data, tracing.valid(headers.get(tracing.HEADER)))
         except (KeyError, ValueError):
             _log.warning("a message that is no event is dropped", extra={"action": "hint_dropped"})
             return

@@ -16,17 +16,22 @@ class Frame(NamedTuple):
 
     data: bytes
     sequence: int
+    traceparent: str | None = None
+    """The trace context of the write, for channels whose messages have headers."""
 
 
-def event_frame(event: bytes, prev_sequence: int, ledger_epoch: int, envelope: bytes | None = None) -> bytes:
+def event_frame(
+    event: bytes, prev_sequence: int, ledger_epoch: int, envelope: bytes | None = None, traceparent: str | None = None
+) -> bytes:
     """`prev_sequence` is the sequence of the frame before, in the first frame the cursor."""
-    if envelope is None:
-        return b'{"event":%b,"ledger_epoch":%d,"prev_sequence":%d}' % (event, ledger_epoch, prev_sequence)
-    return b'{"envelope":%b,"event":%b,"ledger_epoch":%d,"prev_sequence":%d}' % (
-        envelope,
+    content = b"" if envelope is None else b'"envelope":%b,' % envelope
+    trace = b"" if traceparent is None else b',"traceparent":"%b"' % traceparent.encode()
+    return b'{%b"event":%b,"ledger_epoch":%d,"prev_sequence":%d%b}' % (
+        content,
         event,
         ledger_epoch,
         prev_sequence,
+        trace,
     )
 
 

@@ -115,7 +115,7 @@ class _App:
         return handle
 
     async def _tell(self, call: Call) -> Answer:
-        return await answered(self._operations, call)
+        return await answered(self._operations, call, "write")
 
     async def _import(self, asked: Asked, chunks: Chunks) -> Answer:
         if self._imports is None:

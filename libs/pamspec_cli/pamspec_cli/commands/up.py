@@ -16,7 +16,7 @@ from pamspec_cli.deployment import Deployment
 from pamspec_cli.servers.process import ServerError
 from pamspec_cli.stack import Addresses, servers
 from pamspec_common.sealing import WrongKey
-from pamspec_common.telemetry import setup_logging, setup_metrics
+from pamspec_common.telemetry import setup_logging, setup_metrics, tracing
 
 SUMMARY = "run the whole service with its servers, until Ctrl-C"
 
@@ -39,6 +39,7 @@ def run(arguments: argparse.Namespace) -> int:
     """0 after an ordered stop."""
     setup_logging(os.environ.get("PAMSPEC_LOG_LEVEL", "WARNING"))
     setup_metrics()
+    tracing.setup()
     with DataDirectory(chosen(arguments.data)) as data:
         try:
             return uvloop.run(_until_signal(data, arguments))
@@ -50,6 +51,8 @@ def run(arguments: argparse.Namespace) -> int:
             raise ServerError(f"{_unusable(error)}; see docs/running.md") from None
         except WrongKey as error:
             raise ServerError(f"{error}; see docs/running.md") from None
+        finally:
+            tracing.shutdown()
 
 
 def _unusable(error: ValidationError) -> str:

@@ -94,6 +94,17 @@ class Event(Document, kw_only=True):
         self.__dict__["envelope"] = envelope
         return self
 
+    @property
+    def traceparent(self) -> str | None:
+        """The W3C trace context of the write, where it has one and the event was followed live."""
+        found: str | None = self.__dict__.get("traceparent")
+        return found
+
+    def with_traceparent(self, traceparent: str | None) -> Event:
+        """This event, together with the trace of its write."""
+        self.__dict__["traceparent"] = traceparent
+        return self
+
 
 class Outcome(Document, kw_only=True):
     """What a write answers."""

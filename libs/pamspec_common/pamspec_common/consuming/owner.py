@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from nats.aio.client import Client
+from nats.aio.msg import Msg
+from opentelemetry.trace import SpanKind
 
 from pamspec_common import telemetry
 from pamspec_common.consuming import queries
@@ -17,6 +19,7 @@ from pamspec_common.consuming.model import Place, heard
 from pamspec_common.consuming.puller import Puller
 from pamspec_common.consuming.settings import ConsumingSettings
 from pamspec_common.postgres import Connection, Pool, connection
+from pamspec_common.telemetry import tracing
 
 _log = logging.getLogger(__name__)
 
@@ -117,11 +120,30 @@ class Owner:
             await puller.close()
             return None
         if messages:
-            told = [heard(message.subject, message.headers, message.data) for message in messages]
-            await intake.heard([one for one in told if one is not None])
+            if tracing.enabled:
+                with tracing.batched(
+                    self._service, f"process {self._stream}", SpanKind.CONSUMER, _traces(messages), self._told(messages)
+                ):
+                    await self._take_in(intake, messages)
+            else:
+                await self._take_in(intake, messages)
             await puller.acknowledge(messages)
             telemetry.CONSUMER_SEQUENCE.set(messages[-1].metadata.sequence.stream, self._labels)
         return puller
+
+    async def _take_in(self, intake: Intake, messages: Sequence[Msg]) -> None:
+        told = [heard(message.subject, message.headers, message.data) for message in messages]
+        await intake.heard([one for one in told if one is not None])
+
+    def _told(self, messages: Sequence[Msg]) -> tracing.Attributes:
+        return {
+            "messaging.system": "nats",
+            "messaging.operation.name": "process",
+            "messaging.operation.type": "process",
+            "messaging.destination.name": self._stream,
+            "messaging.consumer.group.name": self._service,
+            "messaging.batch.message_count": len(messages),
+        }
 
     def _without_bus(self, error: BaseException) -> None:
         self.status.state, self.status.reason = "ledger", f"{type(error).__name__}: {error}"
@@ -152,6 +174,10 @@ class Owner:
                 await self.ending.wait()
         except TimeoutError:
             return
+
+
+def _traces(messages: Sequence[Msg]) -> list[str | None]:
+    return [tracing.valid((message.headers or {}).get(tracing.HEADER)) for message in messages]
 
 
 def _now() -> float:

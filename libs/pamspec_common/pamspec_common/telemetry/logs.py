@@ -1,4 +1,4 @@
-"""Logs: one JSON object a line, with a machine-readable action."""
+"""Logs: one JSON object a line, with a machine-readable action, and the trace that it was written in."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ import sys
 from datetime import UTC, datetime
 
 import orjson
+
+from pamspec_common.telemetry import tracing
 
 _EXTRA = ("action", "service", "task", "operation", "partition", "scope_key", "sequence", "error", "count", "path")
 
@@ -19,6 +21,8 @@ class _JsonLines(logging.Formatter):
             "logger": record.name,
             "message": record.getMessage(),
         }
+        if (traced := tracing.ids()) is not None:
+            line["trace_id"], line["span_id"] = traced
         line.update({name: str(getattr(record, name)) for name in _EXTRA if hasattr(record, name)})
         if record.exc_info:
             line["traceback"] = self.formatException(record.exc_info)

@@ -10,8 +10,11 @@ import asyncio
 import time
 from dataclasses import dataclass
 
+from opentelemetry.trace import Span, SpanKind
+
 from pamspec_common import telemetry
 from pamspec_common.postgres import Connection
+from pamspec_common.telemetry import tracing
 from pamspec_relay import queries
 from pamspec_relay.handlers import resync
 from pamspec_relay.handlers.settle import Settling
@@ -28,7 +31,17 @@ class _Batch:
 
     ids: list[int]
     prepared: Prepared
+    traces: list[str | None]
     sent_at: float = 0.0
+    span: Span | None = None
+
+    def landed(self, failure: str | None = None) -> None:
+        """End the span, where there is one."""
+        if self.span is not None:
+            if failure is not None:
+                tracing.failed(self.span, failure)
+            self.span.end()
+            self.span = None
 
 
 class Drain:
@@ -86,12 +99,26 @@ class Drain:
             return None, False
         count = fitting((len(entry.message) for entry in entries), limit, tenure.settings.relay_batch_bytes)
         full = len(ids) == limit or count < len(ids)
-        return _Batch(ids[:count], tenure.publisher.prepare(entries[:count], tenure.chain)), full
+        traces = [entry.traceparent for entry in entries[:count]] if tracing.enabled else []
+        return _Batch(ids[:count], tenure.publisher.prepare(entries[:count], tenure.chain), traces), full
 
     async def _launch(self, batch: _Batch) -> None:
         self._tenure.lease.check()
         batch.sent_at = time.monotonic()
+        if batch.traces:
+            batch.span = self._span(batch)
         self._flight = (batch, await self._tenure.publisher.send(batch.prepared, self._last_seq))
+
+    def _span(self, batch: _Batch) -> Span | None:
+        name = self._tenure.stream_name
+        attributes: tracing.Attributes = {
+            "messaging.system": "nats",
+            "messaging.operation.name": "publish",
+            "messaging.operation.type": "send",
+            "messaging.destination.name": name,
+            "messaging.batch.message_count": len(batch.ids),
+        }
+        return tracing.batch("relay", f"publish {name}", SpanKind.PRODUCER, batch.traces, attributes)
 
     async def _land(self) -> None:
         """Wait for the batch in flight, and hand it over to be settled."""
@@ -101,10 +128,12 @@ class Drain:
         try:
             self._last_seq = await acknowledged
         except Doubt:
+            batch.landed("Doubt")
             if batch.prepared.count > 1 and not batch.prepared.tail:
                 self._tenure.chain = 1
             raise
         self._flight = None
+        batch.landed()
         telemetry.RELAY_BATCH_SECONDS.observe(time.monotonic() - batch.sent_at)
         telemetry.RELAY_BATCH_EVENTS.observe(batch.prepared.count)
         self._settling.add(batch.ids, self._last_seq)
@@ -138,7 +167,8 @@ class Drain:
 
     def _drop(self) -> None:
         if self._flight is not None:
-            acknowledged = self._flight[1]
+            batch, acknowledged = self._flight
+            batch.landed("dropped")
             if acknowledged.done() and not acknowledged.cancelled():
                 acknowledged.exception()
             acknowledged.cancel()

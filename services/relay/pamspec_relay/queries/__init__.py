@@ -59,7 +59,7 @@ WHERE partition = $1 AND lease_epoch <= $2
   AND EXISTS (SELECT FROM relay.lease WHERE partition = $1 AND epoch = $2 AND owner = $3)
 RETURNING stream_created, stream_seq, first_seq, deleted"""
 
-SELECT_OUTBOX_SQL = "SELECT * FROM relay.read_outbox($1, $2, $3, $4, $5)"
+SELECT_OUTBOX_SQL = "SELECT * FROM relay.waiting_entries($1, $2, $3, $4, $5)"
 
 SETTLE_SQL = """
 WITH moved AS (
@@ -248,7 +248,7 @@ async def fetch_outbox(
 ) -> tuple[list[int], list[Entry]]:
     """Ids and events of the lowest waiting rows but those under way, with the ledger epoch of now."""
     rows = await conn.fetch(SELECT_OUTBOX_SQL, claim.partition, under_way, limit, claim.epoch, claim.owner)
-    return [row[0] for row in rows], [Entry(row[1], row[2], row[3], row[4], row[5]) for row in rows]
+    return [row[0] for row in rows], [Entry(row[1], row[2], row[3], row[4], row[5], row[6]) for row in rows]
 
 
 async def settle(conn: Connection, claim: Claim, created: str, stream_seq: int, ids: Sequence[int]) -> list[int] | None:

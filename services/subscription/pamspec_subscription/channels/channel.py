@@ -14,9 +14,11 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+from opentelemetry.trace import SpanKind
+
 from pamspec_common.asgi import ClientGone
 from pamspec_common.errors import PamspecError
-from pamspec_common.telemetry import CHANNEL_ENDS, CHANNELS, DELIVERED, DELIVERY_SECONDS
+from pamspec_common.telemetry import CHANNEL_ENDS, CHANNELS, DELIVERED, DELIVERY_SECONDS, tracing
 from pamspec_subscription.entries import Entry
 from pamspec_subscription.fanout import EPOCHS_FRESH_S, Fanout, FollowedScope, Subscriber
 from pamspec_subscription.frames import Frame, closed_frame, ended_frame, event_frame, progress_frame
@@ -288,11 +290,11 @@ class Channel:
             data = (
                 entry.frame(previous, self._epoch)
                 if envelope is None
-                else event_frame(entry.event, previous, self._epoch, envelope)
+                else event_frame(entry.event, previous, self._epoch, envelope, entry.traceparent)
             )
-            frames.append(Frame(data, entry.sequence))
+            frames.append(Frame(data, entry.sequence, entry.traceparent))
             previous = entry.sequence
-        if await self._send(frames):
+        if await self._delivered(frames):
             if self._window is not None:
                 self._window.sent(entry.sequence for entry in entries)
             self._frame_sequence = previous
@@ -300,6 +302,22 @@ class Channel:
             DELIVERED.add(len(frames), {"channel": self._sink.kind})
             if self._me.scope is not None and entries[0].sequence > self._me.joined_at:
                 DELIVERY_SECONDS.observe(entries[0].age_s(), self._sink.kind)
+
+    async def _delivered(self, frames: Sequence[Frame]) -> bool:
+        """Whether the client's side took a flush; one span for all of it."""
+        if not tracing.enabled:
+            return await self._send(frames)
+        kind = self._sink.kind
+        attributes: tracing.Attributes = {
+            "messaging.system": "pamspec",
+            "messaging.operation.name": "deliver",
+            "messaging.operation.type": "send",
+            "messaging.destination.name": kind,
+            "messaging.batch.message_count": len(frames),
+        }
+        traces = [frame.traceparent for frame in frames]
+        with tracing.batched("subscription", f"deliver {kind}", SpanKind.PRODUCER, traces, attributes):
+            return await self._send(frames)
 
     async def _receivable(self, entries: Sequence[Entry]) -> Sequence[Entry]:
         """What the rights that hold now leave of some entries."""

@@ -15,6 +15,7 @@ from nats.errors import Error as NatsError
 from pamspec_common.asgi import ClientGone
 from pamspec_common.bus import HEADER_EPOCH
 from pamspec_common.postgres import Connection
+from pamspec_common.telemetry.tracing import HEADER
 from pamspec_subscription.channels.leaseholder import Key, Leaseholder
 from pamspec_subscription.channels.opening import Opener
 from pamspec_subscription.describing import channel_ref
@@ -46,7 +47,10 @@ class NatsSink:
             if not self._holds() or self._link.client is None:
                 raise ClientGone
             try:
-                await self._link.client.publish(self._subject, frame.data, headers=self._headers)
+                headers = self._headers
+                if frame.traceparent is not None:
+                    headers = {**headers, HEADER: frame.traceparent}
+                await self._link.client.publish(self._subject, frame.data, headers=headers)
             except (NatsError, OSError) as error:
                 raise ClientGone from error
 

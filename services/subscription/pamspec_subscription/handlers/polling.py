@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pamspec_common.calls import HEADER_AS_OF_SEQUENCE, HEADER_LEDGER_EPOCH, Answer
 from pamspec_common.errors import InvalidRequest, ServiceUnavailable
 from pamspec_common.postgres import Connection
-from pamspec_common.telemetry import DELIVERED, DELIVERY_SECONDS
+from pamspec_common.telemetry import DELIVERED, DELIVERY_SECONDS, tracing
 from pamspec_subscription.documents import Poll
 from pamspec_subscription.entries import Entry
 from pamspec_subscription.fanout import Fanout, FollowedScope, Subscriber
@@ -74,6 +74,7 @@ class _PollCall:
         self._position: int | None = None
         self._seat: Seat | None = None
         self._scope: FollowedScope | None = None
+        self._traces: list[str | None] = []
 
     async def answer(self) -> Answer:
         """Look, wait, look again."""
@@ -88,6 +89,7 @@ class _PollCall:
                     DELIVERED.add(len(page.events), {"channel": "poll"})
                     if self._seat is not None:
                         DELIVERY_SECONDS.observe(page.events[0].age_s(), "poll")
+                        tracing.link(self._traces)
                 return _answer(subscription, page)
             self._position = page.next_after
             if self._seat is None:
@@ -207,6 +209,8 @@ class _PollCall:
                 or (me.scope is not None and me.scope.epochs != found.subscription.head.epochs)
             ):
                 await self._gather(me, delivery.batching_max_events, delivery.batching_max_wait_ms / 1000)
+                if tracing.enabled:
+                    self._traces += [entry.traceparent for entry in me.buffer]
                 me.buffer.clear()
                 me.overflowed = False
                 return me.going()

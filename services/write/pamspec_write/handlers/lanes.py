@@ -14,6 +14,7 @@ import time
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 
 import asyncpg
+from opentelemetry.trace import SpanKind
 
 from pamspec_common import telemetry
 from pamspec_common.authorization.rights import Authorizer
@@ -21,6 +22,7 @@ from pamspec_common.calls import Answer, refusal
 from pamspec_common.errors import InternalError, PamspecError, ServiceUnavailable
 from pamspec_common.postgres import Pool, distrust
 from pamspec_common.quotas import quotas_of
+from pamspec_common.telemetry import tracing
 from pamspec_write.handlers.commit import AuthorizationMoved, Committed, SnapshotTaken, UsesMoved, commit
 from pamspec_write.handlers.queues import Queue, Waiting
 from pamspec_write.handlers.rules import Rules
@@ -131,7 +133,11 @@ class Lanes:
         """Commit a group; what cannot be committed together is taken apart."""
         started = time.monotonic()
         try:
-            done = await self._attempts(group, wait=wait)
+            if tracing.enabled:
+                with tracing.batched("write", "COMMIT", SpanKind.CLIENT, _traces(group), _committing(group)):
+                    done = await self._attempts(group, wait=wait)
+            else:
+                done = await self._attempts(group, wait=wait)
         except asyncio.CancelledError:
             _answer_all(group, ServiceUnavailable("The service stopped; try again with the same key."))
             raise
@@ -241,6 +247,18 @@ class Lanes:
 
 def _scope_keys(work: Work) -> tuple[int, ...]:
     return tuple(sorted(ref.scope_key for ref in scopes_of(work)))
+
+
+def _traces(group: Sequence[Waiting]) -> list[str | None]:
+    return [waiting.work.traceparent for waiting in group]
+
+
+def _committing(group: Sequence[Waiting]) -> tracing.Attributes:
+    return {
+        "db.system.name": "postgresql",
+        "db.operation.name": "COMMIT",
+        "db.operation.batch.size": len(group),
+    }
 
 
 def _answer_all(group: Iterable[Waiting], error: PamspecError) -> None:

@@ -16,6 +16,7 @@ from pamspec_common.denials import Denials
 from pamspec_common.documents import own_operation_id
 from pamspec_common.errors import PamspecError, ServiceUnavailable, VersionConflict
 from pamspec_common.principal import Principal, TokenVerifier
+from pamspec_common.telemetry import tracing
 from pamspec_write.documents import REQUESTS
 from pamspec_write.documents.decoding import decode
 from pamspec_write.documents.scopes import CreateScope
@@ -166,11 +167,13 @@ class Writes:
     async def _command(self, call: Call, document: dict[str, Any], principal: Principal) -> Awaitable[Answer]:
         self._check_outbox(call)
         command = await admit(call.operation, document, call.body, principal, call.idempotency_key, self._access)
+        command.traceparent = tracing.onward(call.traceparent)
         return self._lanes.submit(command)
 
     async def _batch(self, call: Call, document: dict[str, Any], principal: Principal) -> Awaitable[Answer]:
         self._check_outbox(call)
         batch = await admit_batch(document, call.body, principal, call.idempotency_key, self._access)
+        batch.traceparent = tracing.onward(call.traceparent)
         return self._lanes.submit(batch)
 
     async def _create_scope(self, call: Call, document: dict[str, Any], principal: Principal) -> Awaitable[Answer]:

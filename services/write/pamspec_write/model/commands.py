@@ -83,6 +83,8 @@ class Command:
     attested: tuple[AttestationRule, Refused | None] | None = None
     """What a rule says of the actor's attestation, once it was asked."""
     attempts: int = 0
+    traceparent: str | None = None
+    """The trace context that its entries carry to the bus."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,6 +111,8 @@ class BatchCommand:
     refused: dict[int, RefusedItem] = field(default_factory=dict)
     """Items that were refused before any lock, by index."""
     attempts: int = 0
+    traceparent: str | None = None
+    """The trace context that its entries carry to the bus."""
 
     @property
     def repeatable(self) -> bytes | None:

@@ -80,9 +80,11 @@ class Decider:
 
     def decide(self, work: Work) -> Answer:
         """The outcome of one command or batch."""
-        if isinstance(work, BatchCommand):
-            return self._batch(work)
-        return self._command(work)
+        before = len(self._rows.ledger)
+        answer = self._batch(work) if isinstance(work, BatchCommand) else self._command(work)
+        if work.traceparent is not None:
+            self._rows.trace(before, work.traceparent)
+        return answer
 
     def _command(self, command: Command) -> Answer:
         state = self._states[command.scope.scope_key]

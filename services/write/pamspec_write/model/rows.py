@@ -165,6 +165,8 @@ class Rows:
     """What the versions of relationships join: source, target, the target's scope, directionality."""
     closings: list[tuple[int, int, int]] = field(default_factory=list)
     ledger: list[Row] = field(default_factory=list)
+    traces: list[str] = field(default_factory=list)
+    """The trace contexts of ledger rows, as far as any has one; the rows beyond have none."""
     records: dict[tuple[int, bytes], Row] = field(default_factory=dict)
     sources: list[Row] = field(default_factory=list)
     erasures: list[tuple[int, str, int]] = field(default_factory=list)
@@ -209,6 +211,11 @@ class Rows:
             self.closings.append((scope_key, from_seq, to_seq))
         else:
             version[VERSION_TO] = str(to_seq)
+
+    def trace(self, since: int, traceparent: str) -> None:
+        """Let the ledger rows from `since` on carry a trace context."""
+        self.traces += [NULL] * (since - len(self.traces))
+        self.traces += [traceparent] * (len(self.ledger) - since)
 
     def free(self, scope_key: int, content: str) -> None:
         """Content of this transaction goes again before it was ever stored."""

@@ -7,7 +7,7 @@ from datetime import datetime
 
 from pamspec_common.postgres import Connection, ring_of
 from pamspec_write.model.facts import ScopeState
-from pamspec_write.model.rows import Rows
+from pamspec_write.model.rows import SEPARATOR, Rows
 from pamspec_write.queries.sealing import sealed
 
 LOCK_SKIP_SQL = """
@@ -70,6 +70,7 @@ SELECT scope_key, sum(bytes)::bigint AS bytes FROM target WHERE bytes > 0 GROUP 
 # $71-$75: what tenants have stored more; under other quotas than the decisions rest on it answers false, and what it
 # wrote has to be rolled back.
 # $76-$80: the keys of the versions where they are sealed (see queries/sealing.py).
+# $81: trace contexts of the ledger's rows, fewer than these or none at all: the others are null.
 # The ends of relationships ($64-$67) come as empty columns where no version is a relationship's: then all are null.
 # A head's old span ends before its new one begins, because only one head per object may exist.
 WRITE_SQL = """
@@ -159,22 +160,24 @@ span AS (
   FROM made WHERE (SELECT count(*) FROM closed) >= 0),
 entry AS MATERIALIZED (
   SELECT k.scope_key, k.sequence, k.event_id, k.event_type, k.subject_id, k.recorded_at,
-    convert_to(k.event, 'UTF8') AS event, decode(k.entry_hash, 'hex') AS entry_hash
+    convert_to(k.event, 'UTF8') AS event, decode(k.entry_hash, 'hex') AS entry_hash, k.traceparent
   FROM unnest(
       string_to_array($34, chr(31), chr(30))::bigint[], string_to_array($35, chr(31), chr(30))::bigint[],
       string_to_array($36, chr(31), chr(30)), string_to_array($37, chr(31), chr(30)),
       string_to_array($38, chr(31), chr(30)), string_to_array($39, chr(31), chr(30))::timestamptz[],
-      string_to_array($40, chr(31), chr(30)), string_to_array($41, chr(31), chr(30)))
+      string_to_array($40, chr(31), chr(30)), string_to_array($41, chr(31), chr(30)),
+      string_to_array($81, chr(31), chr(30)))
     AS k (
-      scope_key, sequence, event_id, event_type, subject_id, recorded_at, event, entry_hash), guard
+      scope_key, sequence, event_id, event_type, subject_id, recorded_at, event, entry_hash, traceparent), guard
   WHERE guard.ok),
 ledger AS (
   INSERT INTO core.ledger (scope_key, sequence, event_id, event_type, subject_id, recorded_at, event, entry_hash)
-  SELECT * FROM entry),
+  SELECT scope_key, sequence, event_id, event_type, subject_id, recorded_at, event, entry_hash FROM entry),
 outbox AS (
-  INSERT INTO relay.outbox (partition, scope_key, sequence, event_id, ledger_epoch, subject, message)
+  INSERT INTO relay.outbox (partition, scope_key, sequence, event_id, ledger_epoch, subject, message, traceparent)
   SELECT s.partition, e.scope_key, e.sequence, e.event_id, h.ledger_epoch,
-    'pamspec.ledger.' || s.partition || '.' || s.tenant_token || '.' || s.scope_token || '.' || e.event_type, e.event
+    'pamspec.ledger.' || s.partition || '.' || s.tenant_token || '.' || s.scope_token || '.' || e.event_type, e.event,
+    e.traceparent
   FROM entry e JOIN head h USING (scope_key) JOIN core.scope s USING (scope_key)
   ORDER BY e.scope_key, e.sequence),
 record AS (
@@ -252,5 +255,6 @@ async def write(
         [state.stored.content_bytes for state in heads],
         *more,
         *keys,
+        SEPARATOR.join(rows.traces),
     )
     return written
