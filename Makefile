@@ -7,10 +7,12 @@ export UV_SYSTEM_CERTS ?= true
 export UV_PROJECT_ENVIRONMENT := $(VENV)
 PACKAGES := libs/pamspec_common libs/pamspec_client libs/pamspec_conformance libs/pamspec_cli \
 	services/write services/relay services/query services/subscription services/delegation services/indexing services/retention_sweeper services/gateway
+K8S := $(VENV)-k8s
+K8S_CHECK = $(K8S)/bin/python -m tools.kubernetes.check --kubectl $(K8S)/bin/kubectl --checkov $(K8S)/bin/checkov
 ARGS ?=
 EXAMPLES ?= 50
 
-.PHONY: setup setup-pip up down test fuzz check contracts bench lock clean format
+.PHONY: setup setup-pip up down test fuzz check contracts bench lock clean format k8s k8s-check
 
 setup: ## uv from PyPI into .venv when missing, then every package of the workspace, as locked
 	@tools/venv $(VENV)
@@ -21,7 +23,7 @@ setup: ## uv from PyPI into .venv when missing, then every package of the worksp
 $(BIN)/pamspec:
 	@$(MAKE) --no-print-directory setup
 
-up down test fuzz check contracts bench format lock: | $(BIN)/pamspec
+up down test fuzz check contracts bench format lock k8s k8s-check: | $(BIN)/pamspec
 
 setup-pip: ## the same environment with pip alone, in some minutes
 	@tools/venv $(VENV)
@@ -56,6 +58,15 @@ check: ## formatting, lint, types, import rules, locks and the texts of the repo
 contracts: ## what is derived from contracts/: openapi.json, asyncapi.yaml, the bundle
 	$(BIN)/python -m pamspec_cli.contracts generate
 
+k8s: ## build the Kubernetes overlays again into deploy/k8s/rendered, and check them
+	@tools/kubernetes/environment $(K8S) $(BIN)/uv
+	$(K8S_CHECK) --write
+
+k8s-check: ## overlays: built and compared, schemas, policies, and what our own tests hold them to
+	@tools/kubernetes/environment $(K8S) $(BIN)/uv
+	$(K8S_CHECK)
+	$(BIN)/pytest -q tests/kubernetes
+
 bench: ## every figure beside its floor
 	$(BIN)/pamspec bench $(ARGS)
 
@@ -68,5 +79,5 @@ lock: ## resolve again: uv.lock, and requirements.txt from it
 	$(BIN)/python tools/check_requirements.py --write
 
 clean: ## remove the environment and caches; the data directory stays
-	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis
+	rm -rf $(VENV) $(K8S) .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -69,7 +69,9 @@ class Deployment:
         if keys is not None and service in ("relay", "query"):
             found["PAMSPEC_CHECKPOINT_PUBLIC_KEYS"] = json.dumps(keys.public())
             if service == "relay":
-                found |= {"PAMSPEC_CHECKPOINT_KEY": keys.seed(), "PAMSPEC_CHECKPOINT_DIR": str(self.checkpoint_dir)}
+                found["PAMSPEC_CHECKPOINT_KEY"] = keys.seed()
+                if self.checkpoint_dir is not None:
+                    found["PAMSPEC_CHECKPOINT_DIR"] = str(self.checkpoint_dir)
         for peer in SERVICES:
             if peer not in (service, "gateway"):
                 found[f"PAMSPEC_{peer.upper()}_URL"] = self.url(peer)

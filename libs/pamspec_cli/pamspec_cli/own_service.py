@@ -49,13 +49,14 @@ async def own_service() -> AsyncIterator[OwnService]:
             product = await process.enter_async_context(up(directory, environment=_UNSET))
             data = DataDirectory(directory)
             key = (directory / "secrets" / "development-key").read_text(encoding="utf-8").strip()
-            _, stranger = await keys.create_key(_administrator(data), STRANGER)
+            _, stranger = await keys.create_key(administrator(data), STRANGER)
             yield OwnService(data, product.url, key, stranger, process)
     finally:
         shutil.rmtree(directory)
 
 
-def _administrator(data: DataDirectory) -> keys.Administrator:
+def administrator(data: DataDirectory) -> keys.Administrator:
+    """The administrator of the embedded servers of a data directory."""
     port = data.port("postgres")
     assert port is not None
     password = (data.path / "postgres" / "superuser.password").read_text(encoding="ascii").strip()

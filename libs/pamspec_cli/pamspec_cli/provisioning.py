@@ -38,6 +38,7 @@ class Places:
     valkey: str = "valkey:6379"
     jetstream: str = "/data"
     checkpoints: str = "/var/lib/pamspec/checkpoints"
+    """Empty: no files, the bucket on the bus alone."""
     hosts: Mapping[str, str] = field(default_factory=lambda: {name: name.replace("_", "-") for name in SERVICES})
 
 
@@ -66,7 +67,7 @@ def provision(directory: Path, places: Places) -> None:
         key_pepper=secrets.kept(master / "key-pepper", secrets.password),
         ports=dict.fromkeys(SERVICES, PORT),
         checkpoint_keys=checkpoint_keys,
-        checkpoint_dir=Path(places.checkpoints),
+        checkpoint_dir=Path(places.checkpoints) if places.checkpoints else None,
         hosts=places.hosts,
         listen="0.0.0.0",
     )
@@ -74,7 +75,7 @@ def provision(directory: Path, places: Places) -> None:
         _write(directory / service, {name.lower(): text for name, text in deployment.variables(service).items()})
     _write(directory / "postgres", {"password": owner})
     _write(directory / "valkey", {"valkey.conf": f'bind * -::*\nrequirepass {cache}\nsave ""\nappendonly no\n'})
-    _write(directory / "nats", {"nats.conf": _nats(seeds, places)})
+    _write(directory / "nats", {"nats.conf": _nats(seeds, places), "accounts.conf": _accounts(seeds)})
     admin = {"pamspec_database_url": administrator, "pamspec_key_pepper": deployment.key_pepper, "api_key": key}
     _write(directory / "admin", admin)
 
@@ -87,6 +88,12 @@ def _nats(seeds: NatsAddress, places: Places) -> str:
     own = {"server_name": "pamspec", "listen": "0.0.0.0:4222", "http": "0.0.0.0:8222"}
     jetstream = {"store_dir": places.jetstream, "sync_interval": "always"}
     return json.dumps(configuration(seeds, own, jetstream), indent=2) + "\n"
+
+
+def _accounts(seeds: NatsAddress) -> str:
+    """What servers with a configuration of their own include: who may log in, and what the accounts share."""
+    whole = configuration(seeds, {}, {})
+    return json.dumps({name: whole[name] for name in ("system_account", "accounts", "authorization")}, indent=2) + "\n"
 
 
 def _write(directory: Path, texts: Mapping[str, str]) -> None:

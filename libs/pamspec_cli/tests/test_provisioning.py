@@ -118,3 +118,12 @@ def test_the_composition_holds_no_password() -> None:
     assert not re.findall(r"(?i)password\s*[:=]\s*['\"]?\w", text.replace('POSTGRES_PASSWORD="$$(cat', ""))
     for service in composed()["services"].values():
         assert not [name for name in service.get("environment") or {} if re.search("PASSWORD|KEY|SEED", name)]
+
+
+def test_servers_with_a_configuration_of_their_own_include_the_accounts(tmp_path: Path) -> None:
+    provision(tmp_path, Places(checkpoints=""))
+    accounts = json.loads((tmp_path / "nats/accounts.conf").read_text(encoding="utf-8"))
+    whole = json.loads((tmp_path / "nats/nats.conf").read_text(encoding="utf-8"))
+    assert accounts == {name: whole[name] for name in ("system_account", "accounts", "authorization")}
+    assert "pamspec_checkpoint_key" in {file.name for file in (tmp_path / "relay").iterdir()}
+    assert "pamspec_checkpoint_dir" not in {file.name for file in (tmp_path / "relay").iterdir()}
