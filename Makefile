@@ -11,8 +11,10 @@ K8S := $(VENV)-k8s
 K8S_CHECK = $(K8S)/bin/python -m tools.kubernetes.check --kubectl $(K8S)/bin/kubectl --checkov $(K8S)/bin/checkov
 ARGS ?=
 EXAMPLES ?= 50
+CHAOS_SECONDS ?= 60
+SEED ?=
 
-.PHONY: setup setup-pip up down test fuzz check contracts bench lock clean format k8s k8s-check
+.PHONY: setup setup-pip up down test fuzz chaos check contracts bench lock clean format k8s k8s-check
 
 setup: ## uv from PyPI into .venv when missing, then every package of the workspace, as locked
 	@tools/venv $(VENV)
@@ -23,7 +25,7 @@ setup: ## uv from PyPI into .venv when missing, then every package of the worksp
 $(BIN)/pamspec:
 	@$(MAKE) --no-print-directory setup
 
-up down test fuzz check contracts bench format lock k8s k8s-check: | $(BIN)/pamspec
+up down test fuzz chaos check contracts bench format lock k8s k8s-check: | $(BIN)/pamspec
 
 setup-pip: ## the same environment with pip alone, in some minutes
 	@tools/venv $(VENV)
@@ -41,6 +43,9 @@ test: ## every test, on real servers
 
 fuzz: ## the published description of the API, tried at length: EXAMPLES requests of each operation, and every keyword
 	PAMSPEC_FUZZ_EXAMPLES=$(EXAMPLES) $(BIN)/pytest services/gateway/tests/test_schemathesis.py $(ARGS)
+
+chaos: ## a random workload under random faults, judged: CHAOS_SECONDS of it, SEED to repeat one
+	$(BIN)/python -m tests.chaos.run --seconds $(CHAOS_SECONDS) $(if $(SEED),--seed $(SEED))
 
 check: ## formatting, lint, types, import rules, locks and the texts of the repository
 	$(BIN)/ruff check .

@@ -1,4 +1,4 @@
-"""TCP between a client and a server that a test cuts, or that loses answers."""
+"""TCP between a client and a server that a test cuts, slows down or swallows, or that loses answers."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -19,6 +19,10 @@ class Wire:
         self._server: asyncio.Server | None = None
         self._open: set[asyncio.Task[None]] = set()
         self.is_cut = False
+        self.delay_s = 0.0
+        """How long each piece of bytes is on its way, in both directions."""
+        self._passing = asyncio.Event()
+        self._passing.set()
 
     @classmethod
     @asynccontextmanager
@@ -51,9 +55,14 @@ class Wire:
         for task in self._open:
             task.cancel()
 
+    def swallow(self) -> None:
+        """Nothing comes through, and nobody is told: a black hole, until it is mended."""
+        self._passing.clear()
+
     def mend(self) -> None:
-        """New connections pass again."""
-        self.is_cut = False
+        """Everything passes again, at once."""
+        self.is_cut, self.delay_s = False, 0.0
+        self._passing.set()
 
     async def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         task = asyncio.ensure_future(self._pass(reader, writer))
@@ -65,8 +74,14 @@ class Wire:
         try:
             if self.is_cut:
                 return
-            answers, upstream = await asyncio.open_connection(self._target.hostname, self._target.port)
-            ways = [asyncio.ensure_future(_copy(reader, upstream)), asyncio.ensure_future(self._back(answers, writer))]
+            try:
+                answers, upstream = await asyncio.open_connection(self._target.hostname, self._target.port)
+            except OSError:
+                return
+            ways = [
+                asyncio.ensure_future(self._copy(reader, upstream)),
+                asyncio.ensure_future(self._back(answers, writer)),
+            ]
             try:
                 await asyncio.wait(ways, return_when=asyncio.FIRST_COMPLETED)
             finally:
@@ -79,7 +94,16 @@ class Wire:
                     end.transport.abort()
 
     async def _back(self, answers: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        await _copy(answers, writer)
+        await self._copy(answers, writer)
+
+    async def _copy(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with suppress(ConnectionError):
+            while chunk := await reader.read(CHUNK):
+                await self._passing.wait()
+                if self.delay_s:
+                    await asyncio.sleep(self.delay_s)
+                writer.write(chunk)
+                await writer.drain()
 
 
 class AnswerLosingWire(Wire):
@@ -106,11 +130,4 @@ class AnswerLosingWire(Wire):
             self.lost += 1
             return
         writer.write(first)
-        await _copy(answers, writer)
-
-
-async def _copy(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-    with suppress(ConnectionError):
-        while chunk := await reader.read(CHUNK):
-            writer.write(chunk)
-            await writer.drain()
+        await self._copy(answers, writer)

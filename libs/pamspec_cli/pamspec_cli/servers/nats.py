@@ -124,7 +124,8 @@ class EmbeddedNats:
         self._agent = agent
         self._wanted_port = port
         self._sync_interval = sync_interval
-        self._max_file_bytes = max_file_bytes
+        self.max_file_bytes = max_file_bytes
+        """What JetStream may store, from the next start on; None: as much as there is room for."""
         self.process = ServerProcess("nats-server", directory, directory / "nats.log")
         self.address: NatsAddress | None = None
 
@@ -160,8 +161,8 @@ class EmbeddedNats:
 
     def _config(self, address: NatsAddress) -> dict[str, object]:
         jetstream: dict[str, object] = {"store_dir": str(self.store), "sync_interval": self._sync_interval}
-        if self._max_file_bytes is not None:
-            jetstream["max_file_store"] = self._max_file_bytes
+        if self.max_file_bytes is not None:
+            jetstream["max_file_store"] = self.max_file_bytes
         own = {
             "server_name": "pamspec-embedded",
             "listen": f"{address.host}:{address.port}",
