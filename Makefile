@@ -14,7 +14,7 @@ EXAMPLES ?= 50
 CHAOS_SECONDS ?= 60
 SEED ?=
 
-.PHONY: setup setup-pip up down test fuzz chaos check contracts bench lock clean format k8s k8s-check
+.PHONY: setup setup-pip up down test fuzz chaos check contracts bench lock clean format k8s k8s-check sbom
 
 setup: ## uv from PyPI into .venv when missing, then every package of the workspace, as locked
 	@tools/venv $(VENV)
@@ -25,7 +25,7 @@ setup: ## uv from PyPI into .venv when missing, then every package of the worksp
 $(BIN)/pamspec:
 	@$(MAKE) --no-print-directory setup
 
-up down test fuzz chaos check contracts bench format lock k8s k8s-check: | $(BIN)/pamspec
+up down test fuzz chaos check contracts bench format lock k8s k8s-check sbom: | $(BIN)/pamspec
 
 setup-pip: ## the same environment with pip alone, in some minutes
 	@tools/venv $(VENV)
@@ -53,6 +53,7 @@ check: ## formatting, lint, types, import rules, locks and the texts of the repo
 	$(BIN)/uv lock --check
 	$(BIN)/python tools/check_requirements.py
 	$(BIN)/python tools/check_texts.py
+	$(BIN)/python tools/check_migrations.py
 	$(BIN)/python -m pamspec_cli.contracts verify
 	$(BIN)/python -m pamspec_cli.contracts compatible
 	$(BIN)/lint-imports
@@ -60,8 +61,9 @@ check: ## formatting, lint, types, import rules, locks and the texts of the repo
 	$(BIN)/mypy --cache-dir .mypy_cache/tests conftest.py \
 		$$(find tests tools $(addsuffix /tests,$(PACKAGES)) -name '*.py' 2>/dev/null)
 
-contracts: ## what is derived from contracts/: openapi.json, asyncapi.yaml, the bundle
+contracts: ## what is derived: openapi.json, asyncapi.yaml, the bundle, the list of migrations
 	$(BIN)/python -m pamspec_cli.contracts generate
+	$(BIN)/python tools/check_migrations.py --write
 
 k8s: ## build the Kubernetes overlays again into deploy/k8s/rendered, and check them
 	@tools/kubernetes/environment $(K8S) $(BIN)/uv
@@ -71,6 +73,15 @@ k8s-check: ## overlays: built and compared, schemas, policies, and what our own 
 	@tools/kubernetes/environment $(K8S) $(BIN)/uv
 	$(K8S_CHECK)
 	$(BIN)/pytest -q tests/kubernetes
+
+sbom: ## what is in each image, from uv.lock, as CycloneDX: dist/sbom/IMAGE.cdx.json
+	@mkdir -p dist/sbom
+	@for image in write relay query subscription delegation indexing retention-sweeper gateway cli; do \
+		$(BIN)/uv export -q --frozen --no-dev --preview-features sbom-export --format cyclonedx1.5 \
+			--package pamspec-$$image -o dist/sbom/$$image.cdx.json >/dev/null || exit 1; \
+	done
+	@mv dist/sbom/cli.cdx.json dist/sbom/tools.cdx.json
+	@ls dist/sbom
 
 bench: ## every figure beside its floor
 	$(BIN)/pamspec bench $(ARGS)

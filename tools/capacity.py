@@ -1,4 +1,5 @@
-"""What an object, an event and a vector take on disk, and what each service takes of memory and processor.
+"""What an object, an event and a vector take on disk, what each service takes of memory and processor, and how soon
+it is there again after its process was killed.
 
 Runs  pamspec up --processes  on servers of its own in a directory that it removes, stores objects and prints a table:
 
@@ -14,6 +15,7 @@ import time
 from collections.abc import Mapping
 from pathlib import Path
 
+import aiohttp
 import asyncpg
 import psutil
 
@@ -81,6 +83,22 @@ def load_of(services: Mapping[str, psutil.Process]) -> dict[str, tuple[float, fl
     return found
 
 
+async def back_after_kill(data: DataDirectory, service: str, process: psutil.Process) -> float:
+    """Seconds from SIGKILL until the service is ready again; whoever watches it pauses 0.2 s before he starts it."""
+    url = f"http://127.0.0.1:{data.port(service)}/readyz"
+    began = time.monotonic()
+    process.kill()
+    async with aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=2)) as session, asyncio.timeout(SETTLED_S):
+        while True:
+            try:
+                async with session.get(url) as answer:
+                    if answer.status == 200 and not process.is_running():
+                        return time.monotonic() - began
+            except (aiohttp.ClientError, TimeoutError):
+                pass
+            await asyncio.sleep(0.02)
+
+
 async def measure(directory: Path, objects: int) -> None:
     """Prints the table."""
     data = DataDirectory(directory)
@@ -107,6 +125,7 @@ async def measure(directory: Path, objects: int) -> None:
             await database.execute("VACUUM")
             after = {row["what"]: row["bytes"] for row in await database.fetch(SIZES_SQL)}
             bus_after, finally_ = bytes_under(bus), load_of(services)
+            back = {name: await back_after_kill(data, name, process) for name, process in services.items()}
         await database.close()
     content = sum(len(text) for text in found) / objects
     print(f"{objects:,} creates with a text of {content:.0f} bytes each; {stored - began:.1f} s, embedded after")
@@ -114,11 +133,11 @@ async def measure(directory: Path, objects: int) -> None:
     for what in ("ledger", "index", "vector"):
         print(f"  {what:<8} {(after[what] - before[what]) / objects:8.0f}")
     print(f"  {'event':<8} {(bus_after - bus_before) / objects:8.0f}   (files of the stream, one replica)")
-    print("service             MiB idle  MiB most  CPU ms/object")
+    print("service             MiB idle  MiB most  CPU ms/object  s to ready after kill -9")
     for name in services:
         most = max(loaded[name][0], finally_[name][0])
         spent = (finally_[name][1] - idle[name][1]) * 1000 / objects
-        print(f"  {name:<18} {idle[name][0]:7.0f}  {most:8.0f}  {spent:12.2f}")
+        print(f"  {name:<18} {idle[name][0]:7.0f}  {most:8.0f}  {spent:12.2f}  {back[name]:10.2f}")
 
 
 def main() -> None:

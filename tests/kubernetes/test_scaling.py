@@ -1,11 +1,13 @@
 """How many of each there may be: one autoscaler for each, lag up to the partitions, and PostgreSQL has room for all."""
 
 import re
+from pathlib import Path
 
 from pamspec_common.settings import CommonSettings
 from pamspec_relay.app import _CONNECTIONS_PER_PARTITION, _OTHER_CONNECTIONS
 from tests.kubernetes.overlays import SERVICES, Overlay, containers
 
+ROOT = Path(__file__).resolve().parents[2]
 RESERVED = 30
 """Connections for the operator, backups and people."""
 
@@ -61,3 +63,16 @@ def test_the_store_has_a_connection_for_everybody_at_the_most(overlay: Overlay) 
         (postgres,) = containers(overlay.one("StatefulSet", "postgres"))
         (allowed,) = re.findall(r"max_connections=(\d+)", " ".join(postgres["args"]))
     assert wanted <= int(allowed)
+
+
+def test_requests_and_limits_are_those_of_the_page_that_says_what_was_measured(overlay: Overlay) -> None:
+    page = (ROOT / "docs/operations/capacity.md").read_text(encoding="utf-8")
+    row = re.compile(r"^\| ([a-z]+)[^|]* \| \d+ \| (\d+) \| [\d.]+ \| (\d+) Mi \| (\d+) ([MG])i \|$", re.MULTILINE)
+    rows = {name: tuple(found) for name, *found in row.findall(page)}
+    assert {service.removeprefix("retention-") for service in SERVICES} == set(rows)
+    for service in SERVICES:
+        (container,) = containers(overlay.service(service))
+        most, request, limit, unit = rows[service.removeprefix("retention-")]
+        assert container["resources"]["requests"]["memory"] == f"{request}Mi", service
+        assert container["resources"]["limits"]["memory"] == f"{limit}{unit}i", service
+        assert int(request) >= 1.4 * int(most), f"{service}: less than what it was seen to take, and some room"

@@ -95,8 +95,9 @@ def test_a_stop_has_the_time_that_it_may_take(overlay: Overlay) -> None:
         assert spec["terminationGracePeriodSeconds"] >= before + DRAINS * drain, name
 
 
-def test_the_bus_goes_in_order(overlay: Overlay) -> None:
+def test_the_bus_comes_and_goes_in_order(overlay: Overlay) -> None:
     spec = pod(overlay.one("StatefulSet", "nats"))["spec"]
+    assert spec["containers"][0]["startupProbe"]["httpGet"]["path"] == "/healthz", "it waits for streams in line"
     text = overlay.file("nats.conf")
     (pid_file,) = re.findall(r'pid_file: "(.*)"', text)
     assert spec["containers"][0]["lifecycle"]["preStop"]["exec"]["command"][-1] == f"-sl=ldm={pid_file}"

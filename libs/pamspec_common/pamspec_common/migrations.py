@@ -1,7 +1,8 @@
 """Forward-only migrations: numbered SQL files per service, each run once, each in a transaction of its own.
 
 Invariant: one migrator at a time per database (a transaction-scoped advisory lock, so that a transaction-pooling proxy
-cannot strand it); a file that has landed is immutable, which its stored digest checks.
+cannot strand it); a file that has landed is immutable, which its stored digest checks. What each asks of the
+version that uses the database stands beside it (`schema`).
 """
 
 from __future__ import annotations
@@ -13,16 +14,21 @@ from pathlib import Path
 
 import asyncpg
 
+from pamspec_common.schema import floor_of
+
 _LOCK = 0x70616D73
 _NAME = re.compile(r"^\d{4}_[a-z0-9_]+\.sql$")
 
 LEDGER_SQL = """
 CREATE TABLE IF NOT EXISTS public.pamspec_migration (
   source text NOT NULL, name text NOT NULL, digest text NOT NULL,
-  applied_at timestamptz NOT NULL DEFAULT clock_timestamp(), PRIMARY KEY (source, name))
+  applied_at timestamptz NOT NULL DEFAULT clock_timestamp(), PRIMARY KEY (source, name));
+ALTER TABLE public.pamspec_migration ADD COLUMN IF NOT EXISTS floor integer;
+GRANT SELECT ON public.pamspec_migration TO PUBLIC;
 """
+"""Every service reads it before it uses the database; it names files and no content."""
 SELECT_APPLIED_SQL = "SELECT name, digest FROM public.pamspec_migration WHERE source = $1"
-INSERT_APPLIED_SQL = "INSERT INTO public.pamspec_migration (source, name, digest) VALUES ($1, $2, $3)"
+INSERT_APPLIED_SQL = "INSERT INTO public.pamspec_migration (source, name, digest, floor) VALUES ($1, $2, $3, $4)"
 
 
 class MigrationChanged(Exception):
@@ -36,6 +42,10 @@ async def migrate(dsn: str, sources: Sequence[tuple[str, Path]]) -> list[str]:
     """
     conn = await asyncpg.connect(dsn, server_settings={"application_name": "pamspec-migrate"})
     try:
+        # In a transaction of its own: services that ask meanwhile must not wait for a long migration.
+        async with conn.transaction():
+            await conn.execute(f"SELECT pg_advisory_xact_lock({_LOCK})")
+            await conn.execute(LEDGER_SQL)
         applied: list[str] = []
         for source, folder in sources:
             for path in files(folder):
@@ -69,12 +79,11 @@ async def _apply(conn: asyncpg.Connection[asyncpg.Record], source: str, path: Pa
     digest = hashlib.sha256(text.encode()).hexdigest()
     async with conn.transaction():
         await conn.execute(f"SELECT pg_advisory_xact_lock({_LOCK})")
-        await conn.execute(LEDGER_SQL)
         known = {row["name"]: row["digest"] for row in await conn.fetch(SELECT_APPLIED_SQL, source)}
         if path.name in known:
             if known[path.name] != digest:
                 raise MigrationChanged(f"{source}/{path.name} was changed after it was applied")
             return False
         await conn.execute(text)
-        await conn.execute(INSERT_APPLIED_SQL, source, path.name, digest)
+        await conn.execute(INSERT_APPLIED_SQL, source, path.name, digest, floor_of(text))
         return True

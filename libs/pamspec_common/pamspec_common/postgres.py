@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 import asyncpg
 
+from pamspec_common import schema
 from pamspec_common.errors import InvalidRequest, PamspecError, ServiceUnavailable
 from pamspec_common.sealing import KeyRing, WrongKey, opening
 from pamspec_common.settings import CommonSettings
@@ -83,8 +84,9 @@ async def create_pool(
     It starts even while PostgreSQL is away and reconnects by itself; statements survive a PgBouncer in transaction
     mode because prepared statements are named per connection and can be turned off by `?statement_cache_size=0`.
 
-    With `content` its rows open what is sealed, and no connection is lent before the keys of the settings were found to
-    be those that the store was sealed with (ServiceUnavailable says which is not). ValueError for what is no key.
+    No connection is lent to a database that is not migrated, or too new for this version (`schema`): ServiceUnavailable
+    says what to do. With `content` its rows open what is sealed, and no connection is lent before the keys of the
+    settings were found to be those that the store was sealed with. ValueError for what is no key.
     """
     ring = settings.key_ring() if content else KeyRing({})
     size = max_size or settings.pool_size
@@ -98,7 +100,7 @@ async def create_pool(
         reset=_keep,
         connection_class=type("_Pooled", (_Pooled,), {"ring": ring}),
         record_class=opening(ring),
-        init=_checked if content else None,
+        init=_checked if content else schema.check,
         server_settings={
             "application_name": f"pamspec-{application}",
             "statement_timeout": str(settings.statement_timeout_ms),
@@ -120,13 +122,12 @@ def ring_of(conn: Connection) -> KeyRing:
 
 
 async def _checked(conn: Connection) -> None:
-    """The keys are those that the store knows; a store without its tables has none to know."""
+    """The store fits this version, and the keys are those that it knows."""
+    await schema.check(conn)
     try:
         ring_of(conn).check({row["kid"]: row["proof"] for row in await conn.fetch(KNOWN_KEYS_SQL)})
     except WrongKey as error:
         raise ServiceUnavailable(f"The store cannot be used: {error}.") from None
-    except asyncpg.UndefinedTableError:
-        return
 
 
 async def close_pool(pool: Pool | None, timeout_s: float = 5.0) -> None:

@@ -216,7 +216,9 @@ class _Gateway:
         try:
             async with connection(self._pool, self._settings.pool_wait_ms) as conn, asyncio.timeout(_READY_WITHIN_S):
                 return [Part("keys", await select_reachable(conn))]
-        except (PamspecError, TimeoutError):
+        except PamspecError as error:
+            return [Part("keys", False, {"error": error.message})]
+        except TimeoutError:
             return [Part("keys", False, {"error": "the database does not answer"})]
 
     async def _peer_parts(self, name: str, peer: Peer) -> list[Part]:
