@@ -48,6 +48,8 @@ SEES_ALL = {
     ("pamspec_relay", "core.ledger"): "refills streams; the events hold no content",
     ("pamspec_relay", "core.scope"): "where a scope's events go",
     ("pamspec_relay", "core.scope_head"): "epochs and heads",
+    ("pamspec_relay", "core.erasure"): "tells the log outside of the store of every erasure; sees ids alone",
+    ("pamspec_relay", "core.scope_deletion"): "tells the same log of deleted scopes; sees their keys alone",
     ("pamspec_relay", "relay.checkpoint"): "its own",
     ("pamspec_relay", "relay.tree_node"): "its own",
     ("pamspec_subscription", "core.scope_head"): "compares the heads of all followed scopes",

@@ -1,6 +1,6 @@
 """The whole service in this process: the gateway calls the other services in memory, and only the gateway listens."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 
 import pamspec_delegation.app
@@ -15,6 +15,7 @@ from pamspec_cli.deployment import Deployment, in_environment
 from pamspec_common import server
 from pamspec_common.peers import LocalPeer
 from pamspec_common.service import Service
+from pamspec_common.settings import CommonSettings
 from pamspec_delegation.settings import Settings as DelegationSettings
 from pamspec_gateway.settings import Settings as GatewaySettings
 from pamspec_indexing.settings import Settings as IndexingSettings
@@ -23,6 +24,18 @@ from pamspec_relay.settings import Settings as RelaySettings
 from pamspec_retention_sweeper.settings import Settings as SweeperSettings
 from pamspec_subscription.settings import Settings as SubscriptionSettings
 from pamspec_write.settings import Settings as WriteSettings
+
+SETTINGS: Mapping[str, type[CommonSettings]] = {
+    "relay": RelaySettings,
+    "write": WriteSettings,
+    "query": QuerySettings,
+    "subscription": SubscriptionSettings,
+    "delegation": DelegationSettings,
+    "indexing": IndexingSettings,
+    "retention_sweeper": SweeperSettings,
+    "gateway": GatewaySettings,
+}
+"""What each service reads."""
 
 
 @asynccontextmanager

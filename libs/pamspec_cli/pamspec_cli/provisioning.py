@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from urllib.parse import quote
 
+from pamspec_cli.composition import SETTINGS
 from pamspec_cli.deployment import SERVICES, Deployment
 from pamspec_cli.servers import databases, secrets
 from pamspec_cli.servers.nats import NatsAddress, configuration, kept_seeds
@@ -72,12 +73,18 @@ def provision(directory: Path, places: Places) -> None:
         listen="0.0.0.0",
     )
     for service in SERVICES:
-        _write(directory / service, {name.lower(): text for name, text in deployment.variables(service).items()})
+        _write(directory / service, _read_by(service, deployment))
     _write(directory / "postgres", {"password": owner})
     _write(directory / "valkey", {"valkey.conf": f'bind * -::*\nrequirepass {cache}\nsave ""\nappendonly no\n'})
     _write(directory / "nats", {"nats.conf": _nats(seeds, places), "accounts.conf": _accounts(seeds)})
     admin = {"pamspec_database_url": administrator, "pamspec_key_pepper": deployment.key_pepper, "api_key": key}
     _write(directory / "admin", admin)
+
+
+def _read_by(service: str, deployment: Deployment) -> dict[str, str]:
+    """The variables that a service reads, and no other: a secret that it has no use for can't be taken from it."""
+    own = {f"PAMSPEC_{name.upper()}" for name in SETTINGS[service].model_fields}
+    return {name.lower(): text for name, text in deployment.variables(service).items() if name in own}
 
 
 def _database(places: Places, role: str, password: str) -> str:
@@ -98,6 +105,9 @@ def _accounts(seeds: NatsAddress) -> str:
 
 def _write(directory: Path, texts: Mapping[str, str]) -> None:
     directory.mkdir(mode=_DIRECTORY_MODE, parents=True, exist_ok=True)
+    for path in directory.iterdir():
+        if path.is_file() and path.name not in texts:
+            path.unlink()
     for name, text in texts.items():
         path = directory / name
         secrets.write_private(path, text)

@@ -14,6 +14,7 @@ import yaml
 
 from pamspec_cli import development
 from pamspec_cli.__main__ import main
+from pamspec_cli.composition import SETTINGS
 from pamspec_cli.deployment import SERVICES
 from pamspec_cli.provisioning import Places, provision
 from pamspec_cli.servers import databases
@@ -127,3 +128,15 @@ def test_servers_with_a_configuration_of_their_own_include_the_accounts(tmp_path
     assert accounts == {name: whole[name] for name in ("system_account", "accounts", "authorization")}
     assert "pamspec_checkpoint_key" in {file.name for file in (tmp_path / "relay").iterdir()}
     assert "pamspec_checkpoint_dir" not in {file.name for file in (tmp_path / "relay").iterdir()}
+
+
+@pytest.mark.parametrize("service", SERVICES)
+def test_a_service_is_given_what_it_reads_and_no_more(service: str, tmp_path: Path) -> None:
+    (tmp_path / service).mkdir()
+    (tmp_path / service / "pamspec_of_an_older_version").write_text("a secret")
+    provision(tmp_path, Places())
+    given = {file.name for file in (tmp_path / service).iterdir()}
+    assert given <= {f"pamspec_{name}" for name in SETTINGS[service].model_fields}
+    assert {"pamspec_database_url", "pamspec_token_keys", "pamspec_port"} <= given
+    assert ("pamspec_key_pepper" in given) == (service in ("gateway", "write"))
+    assert ("pamspec_valkey_url" in given) == (service in ("gateway", "delegation"))
