@@ -46,6 +46,10 @@ async def use(http: Http) -> None:
     late = {"object_id": made["object_id"], "expected_version_id": made["version_id"], "canonical_content": {"n": 3}}
     answer = await http.call("update", {**late, "provenance": {"activity": "test"}})
     assert answer.code == "version_conflict"
+    # Over a convenience, which the framework serves: it has metrics of its own.
+    url = f"{http.fleet['gateway'].url}/v1/scopes"
+    async with http.session.get(url, headers=http.fleet.headers) as scopes:
+        assert scopes.status == 200
 
 
 @pytest.mark.timeout(180)

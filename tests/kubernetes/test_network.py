@@ -9,7 +9,7 @@ from tests.kubernetes.overlays import POSTGRES, SERVICES, Overlay, containers, p
 from tests.test_settings_page import SECTIONS
 
 CALLS: Mapping[str, tuple[str, ...]] = {
-    "gateway": ("write", "query", "subscription", "delegation", "indexing", "relay"),
+    "gateway": ("write", "query", "subscription", "delegation", "indexing", "relay", "retention-sweeper"),
     "query": ("write", "indexing"),
     "subscription": ("write",),
     "delegation": ("write",),

@@ -63,6 +63,8 @@ def build_remote(settings: Settings) -> Service:
     }
     if settings.relay_url is not None:
         urls["relay"] = settings.relay_url
+    if settings.retention_sweeper_url is not None:
+        urls["retention_sweeper"] = settings.retention_sweeper_url
     return closing(build(settings, {name: RemotePeer(session, url, name) for name, url in urls.items()}), session)
 
 

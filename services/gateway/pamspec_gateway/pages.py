@@ -40,7 +40,14 @@ _HEALTH = {
 
 def framework(catalogue: OperationCatalogue, routes: Mapping[str, Route], guard: Guard, load: Load) -> ASGIApp:
     """The application behind the operation door and the channels."""
-    app = FastAPI(docs_url=None, redoc_url=None, redirect_slashes=False, openapi_url="/openapi.json")
+    app = FastAPI(
+        docs_url=None,
+        redoc_url=None,
+        redirect_slashes=False,
+        openapi_url="/openapi.json",
+        # The framework's own would export paths, queries and the messages of exceptions.
+        telemetry={"tracing": False, "metrics": False, "logs": False, "auto_configure": False},
+    )
     app.openapi = description  # type: ignore[method-assign]
     for name, operation in catalogue.operations.items():
         if name not in routes:

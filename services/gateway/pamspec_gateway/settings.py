@@ -41,6 +41,8 @@ class Settings(CommonSettings):
     indexing_url: str = "http://127.0.0.1:8105"
     relay_url: str | None = None
     """Only asked for its readiness."""
+    retention_sweeper_url: str | None = None
+    """Only asked for its readiness."""
     max_body_bytes: int = Field(default=16 * MIB, ge=1024)
     max_buffered_bytes: int = Field(default=256 * MIB, ge=1024)
     """Request bodies that may be in memory together; beyond it service_unavailable."""

@@ -50,7 +50,7 @@ async def _rounds(environment: Environment, urls: dict[str, str]) -> tuple[Measu
             await client.call("set_access_rules", rules | {"expected_rules_version": found["rules_version"]})
 
             async def creates(module: str) -> float:
-                await _drained(conn)
+                await drained(conn)
                 body = bodies.create_bytes(SCOPE)
                 return (await generator.post(urls[module], "/v1/create", body, environment.key, SECONDS)).per_second
 
@@ -61,7 +61,7 @@ async def _rounds(environment: Environment, urls: dict[str, str]) -> tuple[Measu
         await conn.close()
 
 
-async def _drained(conn: "asyncpg.Connection[asyncpg.Record]") -> None:
+async def drained(conn: "asyncpg.Connection[asyncpg.Record]") -> None:
     """Returns when no event waits for the bus; TimeoutError when that takes too long."""
     async with asyncio.timeout(_DRAINED_S):
         while True:

@@ -10,7 +10,7 @@ import shutil
 import signal
 import sys
 import tempfile
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -67,13 +67,19 @@ class Environment:
         return AsyncClient(product.url, self.key, nats=self.nats)
 
     @asynccontextmanager
-    async def product(self, *arguments: str, module: str = "pamspec_cli") -> AsyncIterator[Product]:
-        """`pamspec up` with these arguments, on the servers of this run; it has ended afterwards."""
-        data = self.directory / ("-".join(["up", module]) + "".join(arguments))
+    async def product(
+        self, *arguments: str, module: str = "pamspec_cli", name: str = "", variables: Mapping[str, str] | None = None
+    ) -> AsyncIterator[Product]:
+        """`pamspec up` with these arguments and further variables, on the servers of this run; it has ended afterwards.
+
+        Products that run at the same time have a name or a module of their own.
+        """
+        data = self.directory / ("-".join(["up", name or module]) + "".join(arguments))
         if not data.exists():
             data.mkdir(mode=0o700)
             shutil.copytree(self.directory / "deployment" / "secrets", data / "secrets")
-        async with up(data, *arguments, environment=self.variables, module=module) as product:
+        environment = {**self.variables, **(variables or {})}
+        async with up(data, *arguments, environment=environment, module=module) as product:
             yield product
 
 

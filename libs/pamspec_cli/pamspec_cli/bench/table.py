@@ -20,6 +20,7 @@ from pamspec_cli.bench import (
     recall,
     relay,
     searchable,
+    tracing,
     transfer,
     vectors,
     verify,
@@ -77,6 +78,8 @@ GROUPS = (
     Group(("http.create_processes",), _one(http.create_processes)),
     Group(("limits.noisy_p99",), _one(limits.noisy_neighbour)),
     Group(("authorization.create",), _one(authorization.create)),
+    Group(("tracing.one_in_100",), _one(tracing.one_in_100), scale=True),
+    Group(("tracing.every",), _one(tracing.every), scale=True),
     Group(
         tuple(f"oracle.{name}.{where}" for name in oracle.OPERATIONS for where in oracle.PLACES),
         oracle.oracle,

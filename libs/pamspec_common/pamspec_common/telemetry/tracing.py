@@ -127,6 +127,9 @@ def root(service: str, name: str, received: str | None, attributes: Attributes) 
     """A request at a door: goes on with the caller's trace, or begins one."""
     parent = _parent(valid(received))
     span = _tracer(service).start_span(name, parent, SpanKind.SERVER, attributes)
+    if not span.is_recording():
+        yield span
+        return
     with _working(span):
         yield span
 
