@@ -14,7 +14,7 @@ EXAMPLES ?= 50
 CHAOS_SECONDS ?= 60
 SEED ?=
 
-.PHONY: setup setup-pip up down test fuzz chaos check contracts bench lock clean format k8s k8s-check sbom
+.PHONY: setup setup-pip up down test fuzz chaos test-partitions check contracts bench lock clean format k8s k8s-check sbom
 
 setup: ## uv from PyPI into .venv when missing, then every package of the workspace, as locked
 	@tools/venv $(VENV)
@@ -25,7 +25,7 @@ setup: ## uv from PyPI into .venv when missing, then every package of the worksp
 $(BIN)/pamspec:
 	@$(MAKE) --no-print-directory setup
 
-up down test fuzz chaos check contracts bench format lock k8s k8s-check sbom: | $(BIN)/pamspec
+up down test fuzz chaos test-partitions check contracts bench format lock k8s k8s-check sbom: | $(BIN)/pamspec
 
 setup-pip: ## the same environment with pip alone, in some minutes
 	@tools/venv $(VENV)
@@ -46,6 +46,9 @@ fuzz: ## the published description of the API, tried at length: EXAMPLES request
 
 chaos: ## a random workload under random faults, judged: CHAOS_SECONDS of it, SEED to repeat one
 	$(BIN)/python -m tests.chaos.run --seconds $(CHAOS_SECONDS) $(if $(SEED),--seed $(SEED))
+
+test-partitions: ## a cluster of NATS in network namespaces that are cut off from one another; needs root and iproute2
+	$(BIN)/pytest tests/network/partitions.py $(ARGS)
 
 check: ## formatting, lint, types, import rules, locks and the texts of the repository
 	$(BIN)/ruff check .

@@ -60,8 +60,8 @@ class Standby:
 
 
 @asynccontextmanager
-async def standby(fleet: Fleet, directory: Path) -> AsyncIterator[Standby]:
-    """A standby that follows, a query service on it, and a door in front of that; gone at the end."""
+async def replica(fleet: Fleet, directory: Path) -> AsyncIterator[EmbeddedPostgres]:
+    """A standby that follows the fleet's store; gone at the end."""
     primary = fleet.postgres.address
     assert primary is not None
     data = directory / "data"
@@ -74,6 +74,17 @@ async def standby(fleet: Fleet, directory: Path) -> AsyncIterator[Standby]:
     )
     await server.start()
     try:
+        yield server
+    finally:
+        await server.stop()
+
+
+@asynccontextmanager
+async def standby(fleet: Fleet, directory: Path) -> AsyncIterator[Standby]:
+    """A standby, a query service on it, and a door in front of that; gone at the end."""
+    primary = fleet.postgres.address
+    assert primary is not None
+    async with replica(fleet, directory) as server:
         assert server.address is not None
         own = urlsplit(fleet.deployment.addresses.of_role("query"))
         assert parse_qs(own.query)["port"] == [str(primary.port)]
@@ -82,8 +93,6 @@ async def standby(fleet: Fleet, directory: Path) -> AsyncIterator[Standby]:
         door = fleet.add("gateway", LAGGING_DOOR, {"PAMSPEC_QUERY_URL": query.url})
         async with fleet.extra(query, door):
             yield Standby(fleet, server)
-    finally:
-        await server.stop()
 
 
 async def _copy_cluster(fleet: Fleet, data: Path) -> None:
