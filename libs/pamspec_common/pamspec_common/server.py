@@ -20,6 +20,7 @@ import uvicorn
 import uvloop
 
 from pamspec_common import http_protocol
+from pamspec_common.errors import PamspecError
 from pamspec_common.http_protocol import LimitedHttpProtocol, cut_off_stalled
 from pamspec_common.service import Service
 from pamspec_common.settings import CommonSettings
@@ -47,6 +48,10 @@ def run(service: Service | Build, settings: CommonSettings) -> int:
     try:
         tracing.setup()
         uvloop.run(_run(service, settings))
+    except PamspecError as error:
+        # It says what an operator has to do, such as to migrate the database.
+        _log.error("the service ended: %s", error, extra={"action": "service_failed"})
+        return 1
     except Exception:
         _log.exception("the service ended", extra={"action": "service_failed"})
         return 1

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+import os
+import sys
 from collections.abc import AsyncIterator
 from importlib import resources
 from pathlib import Path
@@ -116,3 +119,19 @@ async def test_a_list_of_an_older_version_is_brought_along(database: Database) -
     assert "is not migrated" in await refused(database.role("write"))
     assert await migrate(database.dsn, databases.migration_sources()) == []
     assert await refused(database.role("write")) == ""
+
+
+async def test_a_service_that_needs_the_store_ends_with_the_reason_as_its_last_word(empty: str) -> None:
+    """As a process, on a database that nobody migrated: exit code 1, and no stack of calls around the sentence."""
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "pamspec_write"),
+        env=os.environ | {"PAMSPEC_DATABASE_URL": empty, "PAMSPEC_TOKEN_KEYS": '{"k1": "a key"}', "PAMSPEC_PORT": "0"},
+        stderr=asyncio.subprocess.PIPE,
+    )
+    async with asyncio.timeout(60):
+        _, said = await process.communicate()
+    assert process.returncode == 1
+    last = [line for line in map(json.loads, said.splitlines()) if line.get("action") == "service_failed"]
+    assert len(last) == 1
+    assert "is not migrated" in last[0]["message"]
+    assert "traceback" not in last[0]
