@@ -9,6 +9,7 @@ import pytest
 
 from pamspec_common.telemetry import catalogue
 from tests.kubernetes.overlays import SERVICES, Overlay, overlay
+from tests.test_settings_page import SECTIONS
 
 ROOT = Path(__file__).resolve().parents[2]
 DASHBOARDS = sorted((ROOT / "deploy/k8s/components/monitoring/dashboards").glob("*.json"))
@@ -91,3 +92,13 @@ def test_every_alert_has_a_section_and_every_section_an_alert() -> None:
         text = page.split(f"## {one['alert']}\n", 1)[1].split("\n## ", 1)[0]
         for what in ("**Means**", "**Look**", "**Do**"):
             assert what in text, one["alert"]
+
+
+def test_actions_and_settings_that_the_page_of_alerts_names_are_there() -> None:
+    page = (ROOT / "docs/operations/alerts.md").read_text(encoding="utf-8")
+    actions = set(re.findall(r'"action":"(\w+)"', page)) | {"service_failed"}
+    listed = (ROOT / "docs/operations/log-actions.md").read_text(encoding="utf-8")
+    assert {action for action in actions if f"`{action}`" not in listed} == set()
+    known = {name for settings in SECTIONS.values() for name in settings.model_fields}
+    named = set(re.findall(r"`PAMSPEC_([A-Z_]+)`", page)) - {"URL"}
+    assert {name for name in named if name.lower() not in known} == set()
