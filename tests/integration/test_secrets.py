@@ -17,8 +17,9 @@ BASIS = {"policy_basis": "test"}
 
 @pytest_asyncio.fixture(loop_scope="session")
 async def talkative() -> AsyncIterator[Fleet]:
-    """A deployment that logs everything."""
-    async with deployed({"PAMSPEC_LOG_LEVEL": "DEBUG", "PAMSPEC_DENIAL_WINDOW_S": "1"}) as fleet:
+    """A deployment that logs everything, and writes every span to its log."""
+    variables = {"PAMSPEC_LOG_LEVEL": "DEBUG", "PAMSPEC_DENIAL_WINDOW_S": "1", "OTEL_TRACES_EXPORTER": "console"}
+    async with deployed(variables) as fleet:
         yield fleet
 
 
@@ -61,13 +62,21 @@ async def session(http: Http) -> list[tuple[str, str]]:
         told.extend((f"of {path}", text) for text in found_in(body))
         return body
 
-    made = await http.claim({"n": 1})
-    await http.update(made, {"n": 2})
+    content = f"content {secrets.token_urlsafe(16)}"
+    made = await http.claim({"n": 1, "told": content})
+    await http.update(made, {"n": 2, "told": content})
+    # Refused by its schema, and under a type that is none: errors do not repeat what they refuse.
+    refused = {"canonical_content": {"told": content}, "provenance": {"activity": content}}
+    for wrong_type in ("tool_result", "no-such-type"):
+        assert (await http.call("create", {"object_type": wrong_type, **refused})).status >= 400
+    where = {"field": "/told", "op": "eq", "value": content}
+    await http.call("query", {"query": {"kind": "structured", "where": where}})
     key = await done("create_key", {"actor_id": "agent:talker", "actor_kind": "agent", "roles": ["reader"], **BASIS})
     await done("rotate_key", {"key_id": key["key"]["key_id"], **BASIS})
     webhook = {"channel": "webhook", "webhook": {"url": "http://127.0.0.1:1/hook"}}
     await http.call("subscribe", webhook)
     bearer = told[0][1]
+    told.append(("content", content))
     await http.call("create", http.made({"n": 3}), bearer=bearer)
     wrong = secrets.token_urlsafe(32)
     told.append(("a wrong key", wrong))
@@ -98,6 +107,7 @@ async def test_no_process_says_a_secret(talkative: Fleet) -> None:
         said[log.name] = log.read_text()
     assert len(told) > 12
     assert any('"level":"debug"' in text for text in said.values()), "the processes are talkative"
+    assert any('"name": "write/create"' in text for text in said.values()), "the processes write their spans"
     for name, secret in told:
         for where, text in said.items():
             assert secret not in text, f"{name} in {where}"
