@@ -25,7 +25,7 @@ async def service(nats: NatsAddress) -> AsyncIterator[Client]:
 
 
 async def ask(client: Client, api: str, document: dict[str, Any]) -> dict[str, Any]:
-    reply = await client.request(f"$JS.API.{api}", json.dumps(document).encode(), timeout=5)
+    reply = await client.request(f"$JS.API.{api}", json.dumps(document).encode(), timeout=60)
     answer: dict[str, Any] = json.loads(reply.data)
     assert "error" not in answer, answer
     return answer
@@ -59,8 +59,8 @@ async def test_a_stored_event_is_republished_without_its_partition(service: Clie
     subjects = contracts.streams().subjects
     names = {"tenant_token": "a" * 26, "scope_token": "b" * 26, "event_type": "object_created"}
     listener = await service.subscribe(subjects["events"].filter(tenant_token=names["tenant_token"]))
-    await service.request(subjects["ledger"].subject(partition="0", **names), b"{}", timeout=5)
-    message = await listener.next_msg(timeout=5)
+    await service.request(subjects["ledger"].subject(partition="0", **names), b"{}", timeout=60)
+    message = await listener.next_msg(timeout=60)
     assert message.subject == subjects["events"].subject(**names)
     assert message.headers is not None
     assert message.headers["Nats-Stream"] == wanted["name"]

@@ -34,7 +34,7 @@ class Standby:
         async def paused() -> bool:
             return str(await self._execute("SELECT pg_get_wal_replay_pause_state()")) == "paused"
 
-        await until(paused, 10, "the standby pauses")
+        await until(paused, 60, "the standby pauses")
 
     async def resume(self) -> None:
         """It catches up."""

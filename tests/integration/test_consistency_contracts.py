@@ -266,7 +266,7 @@ async def test_k8_in_progress(http: Http) -> None:
             assert answer.document["state"] in ("in_progress", "unknown"), answer.document
             return bool(answer.document["state"] == "in_progress")
 
-        await until(in_progress, 10, "the operation is in progress")
+        await until(in_progress, 60, "the operation is in progress")
         await held.rollback()
     answer = await writing
     assert answer.status == 201

@@ -251,7 +251,7 @@ async def test_the_system_account_kicks_clients_and_sees_no_stream(root: Path) -
     server = EmbeddedNats(root / "nats")
     address = await server.start()
     system = await nats_client.connect(address.url, nkeys_seed_str=address.system_seed)
-    reply = await system.request("$SYS.REQ.SERVER.PING.VARZ", b"", timeout=5)
+    reply = await system.request("$SYS.REQ.SERVER.PING.VARZ", b"", timeout=60)
     assert b"pamspec-embedded" in reply.data
     await system.close()
     await server.stop()

@@ -48,7 +48,7 @@ async def test_a_server_that_dies_is_started_again_at_its_address(data: DataDire
     async with servers(data, {}) as addresses:
         psutil.Process(pid_of(data, "nats")).kill()
         psutil.Process(pid_of(data, "postgres")).kill()
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             client = await nats_client.connect(
                 addresses.nats_url,
                 nkeys_seed_str=addresses.nats_seed,

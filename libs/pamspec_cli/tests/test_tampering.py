@@ -101,7 +101,7 @@ class Ledger:
 
     async def anchored(self, size: int) -> None:
         """Wait until the checkpoint of this size stands outside the store."""
-        async with asyncio.timeout(15):
+        async with asyncio.timeout(60):
             while True:
                 row = await self.world.conn.fetchrow(
                     "SELECT size, anchored_at FROM relay.checkpoint WHERE scope_key = $1", self.key

@@ -59,7 +59,7 @@ def claim(scope: str, content: object = "x", **more: Any) -> CreateRequest:
 
 async def take(events: AsyncIterator[Event], count: int) -> list[Event]:
     found = []
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         async for event in events:
             found.append(event)
             if len(found) == count:

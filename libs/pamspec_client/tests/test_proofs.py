@@ -29,7 +29,7 @@ async def written(client: AsyncClient, count: int, scope_id: str | None = None) 
             scope_id=name, object_type="claim", canonical_content=number, provenance={"activity": "test"}
         )
         size = made.ledger_sequence
-    async with asyncio.timeout(15):
+    async with asyncio.timeout(60):
         while True:
             found = (await client.get_checkpoint(scope_id=name)).checkpoint
             if found is not None and found.size == size:

@@ -70,7 +70,7 @@ async def _running(*arguments: str) -> AsyncIterator[asyncio.subprocess.Process]
 
 async def _listening(process: asyncio.subprocess.Process) -> int:
     assert process.stderr is not None
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         while b'"action":"listening"' not in (line := await process.stderr.readline()):
             assert line, "the process ended before it listened"
     return int(line.split(b"127.0.0.1:")[1].split(b'"')[0])
@@ -83,15 +83,15 @@ async def test_a_signal_ends_channels_then_the_service_and_the_code_is_0(number:
         async with session.get(f"http://127.0.0.1:{port}/stream") as response:
             assert await response.content.readexactly(5) == b"open "
             os.kill(process.pid, number)
-            assert await asyncio.wait_for(response.content.read(), 10) == b"ended"
-        output, errors = await asyncio.wait_for(process.communicate(), 10)
+            assert await asyncio.wait_for(response.content.read(), 60) == b"ended"
+        output, errors = await asyncio.wait_for(process.communicate(), 60)
     assert process.returncode == 0, errors
     assert output.split() == [b"start", b"drain", b"stop"]
 
 
 async def test_a_failed_start_is_code_1() -> None:
     async with _running("failing") as process:
-        output, errors = await asyncio.wait_for(process.communicate(), 20)
+        output, errors = await asyncio.wait_for(process.communicate(), 60)
     assert process.returncode == 1
     assert output.split() == [b"start", b"stop"]
     assert b"no database" in errors

@@ -177,7 +177,7 @@ async def test_bytes_that_are_announced_and_do_not_come_hold_up_nobody(database:
             for path in ("/v1/create", "/v1/scopes"):
                 answer, upload = await asyncio.open_connection("127.0.0.1", door.port)
                 upload.write(f"POST {path} HTTP/1.1\r\n{head}{length}\r\nExpect: 100-continue\r\n\r\n".encode())
-                assert b" 100 " in await asyncio.wait_for(answer.readline(), 5)
+                assert b" 100 " in await asyncio.wait_for(answer.readline(), 60)
                 uploads.append(upload)
         assert (await door.post("/v1/create", b" " * 8000))[0] == 200
         for upload in uploads:

@@ -100,7 +100,7 @@ async def test_ten_thousand_headers(door: Door) -> None:
 async def test_a_head_without_end(door: Door) -> None:
     reader, writer = await asyncio.open_connection("127.0.0.1", door.port)
     writer.write(b"POST /v1/create HTTP/1.1\r\n" + b"X-Filler: yyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyy\r\n" * 2000)
-    answer = await asyncio.wait_for(reader.read(), 5)
+    answer = await asyncio.wait_for(reader.read(), 60)
     assert answer.startswith(b"HTTP/1.1 431 ")
     assert b"64 KiB" in answer
     writer.close()
@@ -111,10 +111,10 @@ async def test_a_slow_head_is_closed(door: Door, monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(http_protocol, "HEAD_TIMEOUT_S", 0.3)
     reader, writer = await asyncio.open_connection("127.0.0.1", door.port)
     writer.write(b"POST /v1/create HTTP/1.1\r\nHost:")
-    assert b"408" in await asyncio.wait_for(reader.read(20), 5)
+    assert b"408" in await asyncio.wait_for(reader.read(20), 60)
     writer.close()
     silent, writer = await asyncio.open_connection("127.0.0.1", door.port)
-    await asyncio.wait_for(silent.read(), 5)
+    await asyncio.wait_for(silent.read(), 60)
     writer.close()
     await _is_well(door)
 
@@ -124,7 +124,7 @@ async def test_a_slow_body_is_closed_and_a_steady_one_is_not(door: Door, monkeyp
     monkeypatch.setattr(http_protocol, "BODY_MIN_BYTES_PER_S", 100)
     reader, writer = await asyncio.open_connection("127.0.0.1", door.port)
     writer.write(_request(door, "POST /v1/create", "Content-Length: 100", body=b"{"))
-    answer = await asyncio.wait_for(reader.read(), 5)
+    answer = await asyncio.wait_for(reader.read(), 60)
     assert answer.startswith(b"HTTP/1.1 408 ")
     assert refusal_of(answer.partition(b"\r\n\r\n")[2])["code"] == "invalid_request"
     writer.close()
@@ -134,7 +134,7 @@ async def test_a_slow_body_is_closed_and_a_steady_one_is_not(door: Door, monkeyp
     for _ in range(15):
         writer.write(b" " * 40)
         await asyncio.sleep(0.1)
-    assert (await asyncio.wait_for(reader.read(12), 5)) == b"HTTP/1.1 200"
+    assert (await asyncio.wait_for(reader.read(12), 60)) == b"HTTP/1.1 200"
     writer.close()
 
 
@@ -148,7 +148,7 @@ async def _untaken(door: Door, number: int) -> list[socket.socket]:
         await asyncio.get_running_loop().run_in_executor(None, client.connect, ("127.0.0.1", door.port))
         client.sendall(_post(door, b"{}"))
         clients.append(client)
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(60):
             while len(door.behind.calls) < asked:
                 await asyncio.sleep(0.01)
     return clients
@@ -156,7 +156,7 @@ async def _untaken(door: Door, number: int) -> list[socket.socket]:
 
 def _is_cut_off(client: socket.socket) -> bool:
     """Whether the answer ends before its end."""
-    client.settimeout(5)
+    client.settimeout(60)
     received = 0
     try:
         while received < 4_000_000 and (part := client.recv(2**20)):
@@ -176,22 +176,22 @@ async def test_answers_that_nobody_takes_are_not_kept(
 ) -> None:
     monkeypatch.setattr(http_protocol, *limit)
     clients = await _untaken(door, 3)
-    await asyncio.sleep(3.5)
+    await asyncio.sleep(6)
     assert any([await asyncio.to_thread(_is_cut_off, client) for client in clients])
     door.behind.answer = Answer(200, b"{}")
     await _is_well(door)
 
 
 async def test_a_slow_reader_gets_its_answer_whole(door: Door, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(http_protocol, "ANSWER_STALL_S", 1.5)
+    monkeypatch.setattr(http_protocol, "ANSWER_STALL_S", 4.0)
     (client,) = await _untaken(door, 1)
-    client.settimeout(5)
+    client.settimeout(60)
     received, pauses = 0, 0
     while received < 4_000_000:
         received += len(await asyncio.to_thread(client.recv, 400_000))
         if received > 500_000 * (pauses + 1):
             pauses += 1
-            await asyncio.sleep(0.4)
+            await asyncio.sleep(0.6)
     client.close()
 
 
@@ -199,7 +199,7 @@ async def test_a_burst_buys_no_silence(door: Door, monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(http_protocol, "BODY_GRACE_S", 0.3)
     reader, writer = await asyncio.open_connection("127.0.0.1", door.port)
     writer.write(_request(door, "POST /v1/create", "Content-Length: 5000000", body=b" " * 4_000_000))
-    assert (await asyncio.wait_for(reader.read(), 5)).startswith(b"HTTP/1.1 408 ")
+    assert (await asyncio.wait_for(reader.read(), 60)).startswith(b"HTTP/1.1 408 ")
     writer.close()
 
 
@@ -212,7 +212,7 @@ async def test_trailers_without_end(door: Door, key: str | None, filler: bytes) 
     writer.write(head.encode() + b"Transfer-Encoding: chunked\r\n\r\n2\r\n{}\r\n0\r\nX: ")
     writer.write(filler * 2000)
     try:
-        answer = await asyncio.wait_for(reader.read(), 4)
+        answer = await asyncio.wait_for(reader.read(), 60)
     except ConnectionResetError:
         answer = b""
     assert answer.startswith(b"HTTP/1.1 431 ") or key is not None
@@ -234,7 +234,7 @@ async def test_an_upload_that_was_refused_does_not_hold_its_connection(
     monkeypatch.setattr(http_protocol, "LINGER_S", 0.3)
     reader, writer = await asyncio.open_connection("127.0.0.1", door.port)
     writer.write(_request(door, "POST /v1/create", "Content-Length: 99999999999", body=b"{" * 1000))
-    answer = await asyncio.wait_for(reader.read(), 5)
+    answer = await asyncio.wait_for(reader.read(), 60)
     assert answer.startswith(b"HTTP/1.1 413 ")
     writer.close()
 
@@ -253,7 +253,7 @@ async def test_pipelined_requests_are_answered_in_order(door: Door) -> None:
     reader, writer = await asyncio.open_connection("127.0.0.1", door.port)
     writer.write(b"".join(_post(door, b'{"n":%d}' % number) for number in range(20)))
     for _ in range(20):
-        head = await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), 5)
+        head = await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), 60)
         assert head.startswith(b"HTTP/1.1 200")
         await reader.readexactly(len(b'{"told":true}'))
     assert [told.body for told in door.behind.calls] == [b'{"n":%d}' % number for number in range(20)]
@@ -264,10 +264,10 @@ async def test_garbage_after_a_request_never_stands_in_its_answer(door: Door) ->
     door.behind.gate = asyncio.Event()
     reader, writer = await asyncio.open_connection("127.0.0.1", door.port)
     writer.write(_post(door, b"{}") + b"\x00\x01 garbage\r\n\r\n")
-    assert b"HTTP" not in await asyncio.wait_for(reader.read(), 5)
+    assert b"HTTP" not in await asyncio.wait_for(reader.read(), 60)
     writer.close()
     door.behind.gate.set()
-    await asyncio.wait_for(door.behind.started.wait(), 5)
+    await asyncio.wait_for(door.behind.started.wait(), 60)
     door.behind.gate = None
     await _is_well(door)
 
@@ -275,9 +275,9 @@ async def test_garbage_after_a_request_never_stands_in_its_answer(door: Door) ->
 async def test_expect_continue(door: Door) -> None:
     reader, writer = await asyncio.open_connection("127.0.0.1", door.port)
     writer.write(_request(door, "POST /v1/create", "Content-Length: 2", "Expect: 100-continue"))
-    assert await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), 5) == b"HTTP/1.1 100 Continue\r\n\r\n"
+    assert await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), 60) == b"HTTP/1.1 100 Continue\r\n\r\n"
     writer.write(b"{}")
-    assert (await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), 5)).startswith(b"HTTP/1.1 200")
+    assert (await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), 60)).startswith(b"HTTP/1.1 200")
     writer.close()
 
 

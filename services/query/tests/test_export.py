@@ -144,7 +144,7 @@ async def test_a_client_that_takes_nothing_holds_no_connection_and_no_snapshot(
     for _ in range(3):
         for one in taking:
             await one.step()
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         while {("idle", None)} != await _sessions(seeding, database.name):
             await asyncio.sleep(0.02)
     assert (await door.ok("verify_ledger", scope_id=SCOPE))["ok"] is True

@@ -144,7 +144,7 @@ async def test_slow_queries_leave_room_for_reads(seeding: Conn, database: Databa
     past = {"kind": "structured", "as_of": {"recorded_at": wire(scope.now)}}
     query: dict[str, Any] = {"scope_id": "workspace:a", "query": past}
     async with limited(
-        database, door.principal, pool_size=5, pool_wait_ms=200, query_timeout_ms=10_000, lock_timeout_ms=8_000
+        database, door.principal, pool_size=5, pool_wait_ms=200, query_timeout_ms=60_000, lock_timeout_ms=50_000
     ) as small:
         assert await small.ok("read", scope_id="workspace:a", object_id="obj:x")
         async with locked(database, "ledger"):
@@ -153,9 +153,9 @@ async def test_slow_queries_leave_room_for_reads(seeding: Conn, database: Databa
             started = time.monotonic()
             for _ in range(20):
                 assert await small.ok("read", scope_id="workspace:a", object_id="obj:x")
-            assert time.monotonic() - started < 8
+            assert time.monotonic() - started < 40
             done: set[asyncio.Task[Answer]] = set()
-            async with asyncio.timeout(30):
+            async with asyncio.timeout(45):
                 while len(done) < 48:
                     done, waiting = await asyncio.wait(slow, return_when=asyncio.FIRST_COMPLETED, timeout=0.05)
             refused = {(one.result().status, one.result().headers.get("Retry-After")) for one in done}

@@ -60,12 +60,12 @@ class RelayProcess:
         """SIGKILL, and wait for the end."""
         if self._child.poll() is None:
             self._child.kill()
-            self._child.wait(10)
+            self._child.wait(60)
 
     def end(self) -> int:
         """SIGTERM, and wait for the end; the exit code."""
         self._child.terminate()
-        return self._child.wait(15)
+        return self._child.wait(60)
 
 
 StartProcess = Callable[..., RelayProcess]

@@ -48,7 +48,7 @@ async def test_messages_carry_the_event_and_the_headers_of_the_contract(
         assert message.headers["Pamspec-Ledger-Sequence"] == str(row["sequence"])
         assert message.headers["Pamspec-Ledger-Epoch"] == "3", "the epoch at publishing, not that of the commit"
         assert "Nats-Msg-Id" not in message.headers
-    republished = [await asyncio.wait_for(heard.get(), 5) for _ in messages]
+    republished = [await asyncio.wait_for(heard.get(), 60) for _ in messages]
     assert [message.data for message in republished] == [message.data for message in messages]
 
 

@@ -121,11 +121,11 @@ async def test_a_relay_starts_without_a_bus_and_stops_without_one(
     await nats_process.stop()
     first, second = await start_relay(), await start_relay()
     assert not (await part(first, "bus")).ok
-    await asyncio.wait_for(first.stop(), 5)
+    await asyncio.wait_for(first.stop(), 60)
     await nats_process.start()
     await whole(client, ledger, [scope])
     await nats_process.stop()
-    await asyncio.wait_for(second.stop(), 8)
+    await asyncio.wait_for(second.stop(), 60)
 
 
 async def test_sessions_with_the_store_that_end_under_load_lose_nothing(

@@ -70,7 +70,7 @@ async def test_after_a_stop_another_takes_over_at_once(ledger: Ledger, client: C
     await ledger.commit([scope])
     await ledger.drained()
     assert await held(second) == {"partition_0"}
-    assert time.monotonic() - stopped < 5, "far less than the lease"
+    assert time.monotonic() - stopped < 20, "far less than the lease"
 
 
 async def test_relays_share_the_partitions_and_inherit_them(

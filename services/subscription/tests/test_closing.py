@@ -83,7 +83,7 @@ async def test_a_waiting_poll_learns_of_the_close(world: World, service: Service
     poll = asyncio.create_task(ok(service, "poll", {"subscription_id": name, "wait_ms": 20_000}))
     await until(lambda: _held(world, name))
     closed = await ok(await world.service(), "unsubscribe", {"subscription_id": name})
-    assert (await asyncio.wait_for(poll, 5))["closed"] == closed["closed"]
+    assert (await asyncio.wait_for(poll, 18))["closed"] == closed["closed"]
 
 
 async def _held(world: World, name: str) -> object:
@@ -196,7 +196,7 @@ async def test_a_live_channel_ends_with_the_terminal_record_when_its_right_is_go
         assert frame["closed"]["reason"] == "authorization_revoked"
         with pytest.raises(EOFError):
             await stream.frame()
-    first = orjson.loads((await asyncio.wait_for(poll, 5)).body)
+    first = orjson.loads((await asyncio.wait_for(poll, 18)).body)
     assert sequences(first)[:1] == [made[0]["ledger_sequence"]]
     assert (await world.row(name))["state"] == "closed"
 
@@ -209,7 +209,7 @@ async def test_a_waiting_poll_is_told_when_its_right_is_gone(world: World) -> No
     poll = asyncio.create_task(ok(service, "poll", {"subscription_id": name, "wait_ms": 20_000}, GUEST))
     await until(lambda: _held(world, name))
     await world.unbind(scope)
-    page = await asyncio.wait_for(poll, 5)
+    page = await asyncio.wait_for(poll, 18)
     assert (page["events"], page["closed"]["reason"]) == ([], "authorization_revoked")
 
 

@@ -42,7 +42,7 @@ class Inbox:
         self.frames.put_nowait(frame)
 
     async def frame(self) -> Document:
-        return await asyncio.wait_for(self.frames.get(), 10)
+        return await asyncio.wait_for(self.frames.get(), 60)
 
     async def event(self) -> Document:
         while "event" not in (frame := await self.frame()):
@@ -195,5 +195,5 @@ async def test_streams_of_a_subscription_over_nats_are_refused(world: World, ser
     answer = await ok(service, "subscribe", {"scope_id": scope, "channel": "nats"})
     client = SlowClient(service, answer["subscription_id"])
     client.take(1)
-    await asyncio.wait_for(client.done, 5)
+    await asyncio.wait_for(client.done, 60)
     assert client.status == 400

@@ -62,10 +62,10 @@ async def test_a_position_acknowledges_up_to_it(world: World, service: Service) 
 async def test_a_long_poll_wakes_with_the_event(world: World, service: Service) -> None:
     scope = await world.scope()
     name = await subscribed(service, scope)
-    poll = asyncio.create_task(ok(service, "poll", {"subscription_id": name, "wait_ms": 20_000}))
+    poll = asyncio.create_task(ok(service, "poll", {"subscription_id": name, "wait_ms": 30_000}))
     made = (await world.create(scope))[0]
     await world.hint(scope, [made["ledger_sequence"]])
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(25):
         assert [event["event_id"] for event in (await poll)["events"]] == [made["event_id"]]
 
 

@@ -209,7 +209,7 @@ async def test_a_restricted_subscriber_is_not_behind(world: World) -> None:
     only: Document = {"event_classes": ["object_created"]}
     hidden = await subscribed(service, scope, GUEST, filter=only)
     made = await world.create(scope, 3, object_type="decision")
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         while (await world.row(hidden))["cursor_sequence"] < made[-1]["ledger_sequence"]:
             await asyncio.sleep(0.05)
     assert (await world.row(hidden))["state"] == "open"

@@ -31,8 +31,8 @@ async def test_channels_get_their_last_sequence_and_polls_their_answer(world: Wo
         assert stream.last_id == f"1-{made}"
         with pytest.raises(EOFError):
             await stream.frame()
-        await asyncio.wait_for(stop, 5)
-    page = await asyncio.wait_for(poll, 5)
+        await asyncio.wait_for(stop, 60)
+    page = await asyncio.wait_for(poll, 18)
     assert (page["events"], page["closed"]) == ([], None)
     assert (await world.row(streamed))["state"] == "open"
     later = await world.service()
@@ -65,7 +65,7 @@ async def test_nothing_new_opens_while_it_drains(world: World, service: Service)
     await service.drain()
     late = SlowClient(service, name)
     late.take(1)
-    await asyncio.wait_for(late.done, 5)
+    await asyncio.wait_for(late.done, 60)
     assert late.status == 503
     answer = await call(service, "poll", {"subscription_id": name, "wait_ms": 20_000})
     assert answer.status == 200

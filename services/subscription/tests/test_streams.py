@@ -129,6 +129,6 @@ async def test_a_newer_long_poll_ends_the_older(world: World, service: Service) 
 
         await until(older_waits)
         await ok(second, "poll", {"subscription_id": name, "wait_ms": 300})
-        answer = await asyncio.wait_for(older, 5)
+        answer = await asyncio.wait_for(older, 18)
         error = orjson.loads(answer.body)["error"]
         assert (error["code"], error["details"]["reason"]) == ("invalid_request", "replaced")

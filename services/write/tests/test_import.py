@@ -168,7 +168,7 @@ async def test_holds_over_scopes_and_types_are_preserved(store: Store) -> None:
 
 async def _at_rest(writer: Writer) -> None:
     """The job of the holds has nothing left to do."""
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         while await writer.admin.fetchval("SELECT count(*) FROM core.holds_due(10)"):
             await asyncio.sleep(0.05)
 
