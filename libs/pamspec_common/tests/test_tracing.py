@@ -1,8 +1,12 @@
 """What becomes a span and what travels on, with tracing off and on."""
 
+import asyncio
 from collections.abc import Iterator
 
 import pytest
+from aiohttp import web
+from aiohttp.test_utils import TestServer
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from opentelemetry.sdk.trace.sampling import ALWAYS_OFF, ParentBased
@@ -131,3 +135,28 @@ def test_an_exporter_that_is_not_there_is_refused(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setenv("OTEL_TRACES_EXPORTER", "zipkin")
     with pytest.raises(ValueError, match="otlp, console or none"):
         tracing.setup()
+
+
+async def test_spans_reach_a_collector(monkeypatch: pytest.MonkeyPatch) -> None:
+    arrived: list[ExportTraceServiceRequest] = []
+
+    async def take(request: web.Request) -> web.Response:
+        arrived.append(ExportTraceServiceRequest.FromString(await request.read()))
+        return web.Response(content_type="application/x-protobuf")
+
+    app = web.Application()
+    app.router.add_post("/v1/traces", take)
+    async with TestServer(app) as collector:
+        for name in ("OTEL_TRACES_EXPORTER", "OTEL_SDK_DISABLED", "OTEL_SERVICE_NAME"):
+            monkeypatch.delenv(name, raising=False)
+        monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", str(collector.make_url("")))
+        tracing.setup()
+        try:
+            with tracing.root("gateway", "POST /v1/create", None, {"http.request.method": "POST"}):
+                pass
+        finally:
+            await asyncio.to_thread(tracing.shutdown)
+    (resource,) = arrived[0].resource_spans
+    named = {one.key: one.value.string_value for one in resource.resource.attributes}
+    assert named["service.name"] == "pamspec-gateway"
+    assert [span.name for scope in resource.scope_spans for span in scope.spans] == ["POST /v1/create"]
