@@ -48,7 +48,7 @@ FROM runtime AS service
 ENV PAMSPEC_HOST=0.0.0.0 PAMSPEC_PORT=8080
 EXPOSE 8080
 HEALTHCHECK --interval=5s --timeout=4s --start-period=60s --retries=6 \
-    CMD ["python", "-c", "import urllib.request as r; r.urlopen('http://127.0.0.1:8080/readyz', timeout=3)"]
+    CMD ["python", "-c", "import os, ssl, urllib.request as r; s = 's' if os.environ.get('PAMSPEC_TLS_CERTIFICATE') else ''; r.urlopen(f'http{s}://127.0.0.1:8080/readyz', timeout=3, context=ssl._create_unverified_context() if s else None)"]
 
 FROM service AS write
 LABEL org.opencontainers.image.title="pamspec/write"

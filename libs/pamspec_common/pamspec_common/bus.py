@@ -12,6 +12,7 @@ from nats.errors import Error as NatsError
 from pydantic import SecretStr
 
 from pamspec_common.settings import CommonSettings
+from pamspec_common.tls import client_context
 
 _log = logging.getLogger(__name__)
 
@@ -45,10 +46,12 @@ async def connect(
         return None
 
     seed = seed or settings.nats_nkey_seed
+    tls = settings.tls()
     return await nats.connect(
         settings.nats_url.split(","),
         name=f"pamspec-{name}",
         nkeys_seed_str=seed.get_secret_value() if seed else None,
+        tls=client_context(tls) if tls else None,
         max_reconnect_attempts=-1,
         reconnect_time_wait=RECONNECT_WAIT_S,
         ping_interval=PING_INTERVAL_S,

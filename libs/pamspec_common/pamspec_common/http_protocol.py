@@ -12,7 +12,8 @@ from collections.abc import Iterable
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
 from pamspec_common.calls import refusal
-from pamspec_common.errors import InvalidRequest, PamspecError, ServiceUnavailable
+from pamspec_common.errors import AccessDenied, InvalidRequest, PamspecError, ServiceUnavailable
+from pamspec_common.tls import names_of
 
 HEAD_TIMEOUT_S = 10.0
 HEAD_MAX_BYTES = 64 * 1024
@@ -29,11 +30,17 @@ MAX_CONNECTIONS = 16_384
 LINGER_S = 5.0
 """How long what still comes is thrown away after a refusal, so that the client can read it."""
 
+HEALTH_PATHS = frozenset((b"/healthz", b"/readyz", b"/metrics"))
+"""What a door that asks for client certificates answers without one: whoever probes a container has none."""
+
 _TOO_SLOW = "The request came too slowly; send it again."
 
 
 class LimitedHttpProtocol(HttpToolsProtocol):
     """Closes a connection whose request does not come in bounded time and size."""
+
+    callers: frozenset[str] | None = None
+    """Names of which the client's certificate must have one; None lets everybody in."""
 
     _head_since = 0.0
     _head_bytes = 0
@@ -64,17 +71,36 @@ class LimitedHttpProtocol(HttpToolsProtocol):
             super().on_header(name, value)
 
     def on_headers_complete(self) -> None:
+        if self._refused_at:
+            return
+        if not self._may_come_in():
+            error = AccessDenied("This door asks for a client certificate with the name of a caller that it knows.")
+            self._refuse(error, b"403 Forbidden")
+            return
         self._head_since, self._head_bytes, self._since_body = 0.0, 0, 0
         self._body_deadline = self.loop.time() + BODY_GRACE_S
         super().on_headers_complete()
 
+    def _may_come_in(self) -> bool:
+        if self.callers is None or self.url.partition(b"?")[0] in HEALTH_PATHS:
+            return True
+        return not self.callers.isdisjoint(names_of(self.transport.get_extra_info("peercert")))
+
+    def handle_websocket_upgrade(self) -> None:
+        if not self._refused_at:
+            super().handle_websocket_upgrade()
+
     def on_body(self, body: bytes) -> None:
+        if self._refused_at:
+            return
         self._since_body = 0
         further = self._body_deadline + len(body) / BODY_MIN_BYTES_PER_S
         self._body_deadline = min(further, self.loop.time() + BODY_GRACE_S)
         super().on_body(body)
 
     def on_message_complete(self) -> None:
+        if self._refused_at:
+            return
         self._body_deadline = 0.0
         super().on_message_complete()
 
@@ -151,7 +177,8 @@ class LimitedHttpProtocol(HttpToolsProtocol):
         body = refusal(error).body
         head = b"HTTP/1.1 %b\r\ncontent-type: application/json\r\ncontent-length: %d\r\nconnection: close\r\n\r\n"
         self.transport.write(head % (status_line, len(body)) + body)
-        self.transport.write_eof()
+        if self.transport.can_write_eof():
+            self.transport.write_eof()
         self._refused_at = self.loop.time()
 
 

@@ -14,6 +14,7 @@ from pamspec_common.internal import RemoteOperations, answer
 from pamspec_common.proxy import StreamProxy
 from pamspec_common.service import Part, Service
 from pamspec_common.telemetry import tracing
+from pamspec_common.tls import TlsFiles, client_context
 
 
 class Peer(Protocol):
@@ -54,10 +55,10 @@ ANSWER_TIMEOUT_S = 45.0
 """How long a service may be silent before its caller is told to try again; longer than any wait_ms (30 s)."""
 
 
-def peer_session() -> aiohttp.ClientSession:
-    """A session for remote peers, to be made in a running loop and closed by its owner."""
+def peer_session(tls: TlsFiles | None = None) -> aiohttp.ClientSession:
+    """A session for remote peers, to be made in a running loop and closed by its owner; `tls` is for https URLs."""
     return aiohttp.ClientSession(
-        connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=30),
+        connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=30, ssl=client_context(tls) if tls else True),
         timeout=aiohttp.ClientTimeout(total=None, sock_connect=5, sock_read=ANSWER_TIMEOUT_S),
         cookie_jar=aiohttp.DummyCookieJar(),
         auto_decompress=False,

@@ -25,6 +25,7 @@ from pamspec_common.http_protocol import LimitedHttpProtocol, cut_off_stalled
 from pamspec_common.service import Service
 from pamspec_common.settings import CommonSettings
 from pamspec_common.telemetry import setup_logging, setup_metrics, tracing
+from pamspec_common.tls import TlsFiles, server_context
 from pamspec_common.websocket_protocol import OrderlyWebSocketProtocol
 
 KEEP_ALIVE_S = 75
@@ -63,7 +64,9 @@ def run(service: Service | Build, settings: CommonSettings) -> int:
 async def _run(service: Service | Build, settings: CommonSettings) -> None:
     built = service if isinstance(service, Service) else service()
     sock = bind(settings.host, settings.port)
-    server = _server(built, settings.drain_s, signals=True)
+    files = settings.tls()
+    callers = None if settings.public_door or settings.tls_certificate is None else frozenset(settings.tls_callers)
+    server = _server(built, settings.drain_s, signals=True, tls=files, callers=callers)
     try:
         await built.start()
         await server.serve(sockets=[sock])
@@ -75,7 +78,13 @@ async def _run(service: Service | Build, settings: CommonSettings) -> None:
 
 @asynccontextmanager
 async def serving(
-    service: Service, *, host: str = "127.0.0.1", port: int = 0, drain_s: float = 10.0
+    service: Service,
+    *,
+    host: str = "127.0.0.1",
+    port: int = 0,
+    drain_s: float = 10.0,
+    tls: TlsFiles | None = None,
+    callers: frozenset[str] | None = None,
 ) -> AsyncIterator[str]:
     """Start a service in this event loop and yield its base URL; at the end it is stopped in order.
 
@@ -83,13 +92,14 @@ async def serving(
     """
     setup_metrics()
     sock = bind(host, port)
-    server = _server(service, drain_s, signals=False)
+    server = _server(service, drain_s, signals=False, tls=tls, callers=callers)
     try:
         await service.start()
         task = asyncio.create_task(server.serve(sockets=[sock]), name=f"server-{service.name}")
         await server.accepting.wait()
         try:
-            yield "http://{}:{}".format(*sock.getsockname()[:2])
+            scheme = "https" if tls and tls.certificate else "http"
+            yield "{}://{}:{}".format(scheme, *sock.getsockname()[:2])
         finally:
             server.should_exit = True
             await task
@@ -122,15 +132,24 @@ def most_connections() -> int:
     return max(limit - _FILES_FOR_OTHERS, limit // 2)
 
 
-def _server(service: Service, drain_s: float, *, signals: bool) -> _Server:
+def _server(
+    service: Service,
+    drain_s: float,
+    *,
+    signals: bool,
+    tls: TlsFiles | None = None,
+    callers: frozenset[str] | None = None,
+) -> _Server:
     http_protocol.MAX_CONNECTIONS = most_connections()
+    shown = server_context(tls, client_certificates=callers is not None) if tls and tls.certificate else None
     config = uvicorn.Config(
         service.asgi(),
         loop="uvloop",
-        http=LimitedHttpProtocol,
+        http=type("LimitedHttpProtocol", (LimitedHttpProtocol,), {"callers": callers}),
         ws=OrderlyWebSocketProtocol,
         ws_max_size=_WEBSOCKET_MAX_BYTES,
         ws_per_message_deflate=False,
+        ssl_context_factory=(lambda _config, _default: shown) if shown else None,
         lifespan="off",
         interface="asgi3",
         log_config=None,

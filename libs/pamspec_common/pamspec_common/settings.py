@@ -7,11 +7,14 @@ never appear in a representation or in the error about a value. `docs/settings.m
 from __future__ import annotations
 
 import os
+from pathlib import Path
+from typing import ClassVar
 
-from pydantic import Field, SecretBytes, SecretStr
+from pydantic import Field, SecretBytes, SecretStr, model_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from pamspec_common.sealing import KeyRing, decoded
+from pamspec_common.tls import TlsFiles
 
 
 class CommonSettings(BaseSettings):
@@ -24,6 +27,9 @@ class CommonSettings(BaseSettings):
         hide_input_in_errors=True,
         secrets_dir=os.environ.get("PAMSPEC_SECRETS_DIR"),
     )
+
+    public_door: ClassVar[bool] = False
+    """Whether clients of every kind connect, so that no client certificate is asked for."""
 
     database_url: SecretStr = SecretStr("postgresql://localhost/pamspec")
     """PostgreSQL, as the role of the service."""
@@ -54,11 +60,42 @@ class CommonSettings(BaseSettings):
     """The quotas of tenants whose own say nothing (contracts/schemas/quotas.json); JSON in the environment."""
     host: str = "127.0.0.1"
     port: int = Field(default=0, ge=0, le=65535)
+    tls_certificate: Path | None = None
+    """PEM: the certificate chain that the service shows, to those who call it and to those whom it calls."""
+    tls_key: Path | None = None
+    """PEM: the key of that certificate."""
+    tls_authorities: Path | None = None
+    """PEM: whom it trusts when it calls services and the bus, and whose client certificates its inner door takes."""
+    tls_callers: tuple[str, ...] = (
+        "gateway",
+        "write",
+        "relay",
+        "query",
+        "subscription",
+        "delegation",
+        "indexing",
+        "retention-sweeper",
+    )
+    """Names (DNS or URI, subject alternative) of which a client certificate must have one at an inner door; JSON."""
     drain_s: float = Field(default=10.0, gt=0)
     """How long a stop may wait for what is under way."""
     log_level: str = "INFO"
     denial_window_s: float = Field(default=60.0, gt=0)
     """How long refusals of one principal are gathered before an access_denied entry tells of them."""
+
+    @model_validator(mode="after")
+    def _tls_is_whole(self) -> CommonSettings:
+        if (self.tls_certificate is None) != (self.tls_key is None):
+            raise ValueError("PAMSPEC_TLS_CERTIFICATE and PAMSPEC_TLS_KEY go together: set both or neither")
+        if self.tls_certificate and not self.tls_authorities and not self.public_door:
+            raise ValueError("set PAMSPEC_TLS_AUTHORITIES too: an inner door checks the certificates of its callers")
+        return self
+
+    def tls(self) -> TlsFiles | None:
+        """The files of TLS; None where the settings name none."""
+        if self.tls_certificate is None and self.tls_authorities is None:
+            return None
+        return TlsFiles(self.tls_certificate, self.tls_key, self.tls_authorities)
 
     def key_ring(self) -> KeyRing:
         """The key-encryption keys; ValueError for one that is not 32 bytes in base64."""

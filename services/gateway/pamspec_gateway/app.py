@@ -53,7 +53,7 @@ def build(settings: Settings, peers: Mapping[str, Peer]) -> Service:
 
 def build_remote(settings: Settings) -> Service:
     """The gateway in front of services in other processes; call it in a running event loop."""
-    session = peer_session()
+    session = peer_session(settings.tls())
     urls = {
         "write": settings.write_url,
         "query": settings.query_url,

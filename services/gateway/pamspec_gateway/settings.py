@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Self
+from typing import ClassVar, Self
 
 from pydantic import Field, SecretStr, model_validator
 
@@ -14,6 +14,8 @@ MIB = 1024 * 1024
 
 class Settings(CommonSettings):
     """What the public door needs beyond the common settings."""
+
+    public_door: ClassVar[bool] = True
 
     key_pepper: SecretStr
     """The key under which API keys are hashed; the same for every gateway and for `pamspec keys`."""

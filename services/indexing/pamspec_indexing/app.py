@@ -114,5 +114,5 @@ def build(settings: Settings, write: Peer) -> Service:
 
 def build_remote(settings: Settings) -> Service:
     """The same in a process of its own, with the write service behind its URL; to be called in a running loop."""
-    session = peer_session()
+    session = peer_session(settings.tls())
     return closing(build(settings, RemotePeer(session, settings.write_url)), session)

@@ -150,7 +150,7 @@ class _Query:
 
 def build_remote(settings: Settings) -> Service:
     """The same in a process of its own, with the write service behind its URL; to be called in a running loop."""
-    session = peer_session()
+    session = peer_session(settings.tls())
     write = RemotePeer(session, settings.write_url, "write")
     return closing(build(settings, write, RemotePeer(session, settings.indexing_url, "indexing")), session)
 

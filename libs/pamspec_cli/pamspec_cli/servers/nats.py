@@ -21,6 +21,7 @@ from nacl.signing import SigningKey
 from pamspec_cli.servers import secrets
 from pamspec_cli.servers.process import LOOPBACK, ServerError, ServerProcess, Step, free_port, port_is_free
 from pamspec_common.nkey import Kind, new_seed, public_text, seed_bytes
+from pamspec_common.tls import TlsFiles
 
 START_SECONDS = 30.0
 STOP = (Step(signal.SIGTERM, 10.0),)
@@ -57,6 +58,7 @@ class NatsAddress:
     xkey_seed: str = field(repr=False)
     agent_seed: str = field(default="", repr=False)
     """Of the user for tests, where there is one."""
+    scheme: str = "nats"
 
     def callout_variables(self) -> dict[str, str]:
         """What a gateway needs to let agents in."""
@@ -70,7 +72,7 @@ class NatsAddress:
     @property
     def url(self) -> str:
         """The client URL; a login needs one of the seeds."""
-        return f"nats://{self.host}:{self.port}"
+        return f"{self.scheme}://{self.host}:{self.port}"
 
     @property
     def monitor_url(self) -> str:
@@ -119,12 +121,14 @@ class EmbeddedNats:
         port: int | None = None,
         sync_interval: str = "always",
         max_file_bytes: int | None = None,
+        tls: TlsFiles | None = None,
     ) -> None:
         self.directory = directory
         self._agent = agent
         self._wanted_port = port
         self._sync_interval = sync_interval
         self.max_file_bytes = max_file_bytes
+        self._tls = tls
         """What JetStream may store, from the next start on; None: as much as there is room for."""
         self.process = ServerProcess("nats-server", directory, directory / "nats.log")
         self.address: NatsAddress | None = None
@@ -145,7 +149,7 @@ class EmbeddedNats:
         await self.process.end_remnants()
         port = self._wanted_port if self._wanted_port and port_is_free(self._wanted_port) else free_port()
         seeds = kept_seeds(self.directory, agent=self._agent is not None)
-        address = NatsAddress(LOOPBACK, port, free_port(), **seeds)
+        address = NatsAddress(LOOPBACK, port, free_port(), **seeds, scheme="tls" if self._tls else "nats")
         secrets.write_private(self.config_file, json.dumps(self._config(address), indent=2) + "\n")
         self.process.spawn([str(binary()), "--config", str(self.config_file)])
         async with aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=2)) as session:
@@ -163,11 +167,18 @@ class EmbeddedNats:
         jetstream: dict[str, object] = {"store_dir": str(self.store), "sync_interval": self._sync_interval}
         if self.max_file_bytes is not None:
             jetstream["max_file_store"] = self.max_file_bytes
-        own = {
+        own: dict[str, object] = {
             "server_name": "pamspec-embedded",
             "listen": f"{address.host}:{address.port}",
             "http": f"{address.host}:{address.monitor_port}",
         }
+        if self._tls is not None:
+            own["tls"] = {
+                "cert_file": str(self._tls.certificate),
+                "key_file": str(self._tls.key),
+                "ca_file": str(self._tls.authorities),
+                "verify": True,
+            }
         return configuration(address, own, jetstream, self._agent)
 
 
