@@ -7,6 +7,7 @@ clock comes along with it. An event about a grant makes the next caller read aga
 from __future__ import annotations
 
 import asyncio
+import time
 from datetime import datetime
 from typing import NamedTuple
 
@@ -42,7 +43,7 @@ class Confirmations:
 
     async def confirmed(self, scope_key: int) -> Confirmed | None:
         """The scope's epochs; None where there is no such scope. ServiceUnavailable when the store is away."""
-        asked_at = _now()
+        asked_at = own_clock()
         held = self._known.get(scope_key)
         if held is not None and asked_at - held.asked_at <= self._bound_s:
             return held
@@ -57,7 +58,7 @@ class Confirmations:
     async def _read(self) -> tuple[float, frozenset[int]]:
         """Everything that is wanted, in one statement; who asks meanwhile waits for the next."""
         await asyncio.sleep(0)
-        keys, generation, asked_at = frozenset(self._wanted), self._generation, _now()
+        keys, generation, asked_at = frozenset(self._wanted), self._generation, own_clock()
         self._wanted.clear()
         try:
             async with self._store.session() as conn:
@@ -76,5 +77,6 @@ class Confirmations:
         return asked_at, keys
 
 
-def _now() -> float:
-    return asyncio.get_running_loop().time()
+def own_clock() -> float:
+    """Seconds, exact: the event loop's own clock stands still while it works and counts in milliseconds."""
+    return time.monotonic()

@@ -28,6 +28,7 @@ _ALARMS = (
     "checkpoint_anchor_lost",
     "checkpoint_bucket_lost",
     "checkpoint_refused",
+    "erasure_log",
 )
 _ENDS = ("gone", "replaced", "shutdown", "too_slow", "idle", "outdated", "closed")
 _CLOSES = ("unsubscribed", "authorization_revoked", "scope_deleted", "unacknowledged", "endpoint_gone")

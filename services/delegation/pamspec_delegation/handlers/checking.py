@@ -7,7 +7,6 @@ chain, and never where a limit of uses stands in it.
 
 from __future__ import annotations
 
-import asyncio
 from collections import OrderedDict
 from dataclasses import dataclass, field
 
@@ -23,7 +22,7 @@ from pamspec_common.peers import Peer
 from pamspec_common.principal import TokenSigner
 from pamspec_common.strict_json import dumps
 from pamspec_common.telemetry import DELEGATION_CHECK_SECONDS, DELEGATION_CHECKS
-from pamspec_delegation.confirming import Confirmations
+from pamspec_delegation.confirming import Confirmations, own_clock
 from pamspec_delegation.documents import Check, Explain, checked
 from pamspec_delegation.handlers.asked import audits, rights_of
 from pamspec_delegation.model import Permission, explanation, no_such_grant, permission, stands, use_of
@@ -55,7 +54,7 @@ class Checking:
             call = structs.replace(asked.call, principal=self.signer.sign(asked.principal, "write"))
             return await self.write.call(call)
         checked(asked.request)
-        began, name = _now(), _name(asked)
+        began, name = own_clock(), _name(asked)
         held, result = await self._held(name), "kept"
         try:
             if held is None:
@@ -64,7 +63,7 @@ class Checking:
                 result = "decided"
         finally:
             DELEGATION_CHECKS.add(result)
-            DELEGATION_CHECK_SECONDS.observe(_now() - began)
+            DELEGATION_CHECK_SECONDS.observe(own_clock() - began)
         return Answer(200, held.body(asked.operation_id), {HEADER_LEDGER_EPOCH: str(held.ledger_epoch)})
 
     async def explain(self, asked: Asked[Explain]) -> Answer:
@@ -89,7 +88,7 @@ class Checking:
             return None
         confirmed = await self.confirmations.confirmed(held.scope_key)
         if confirmed is not None and stands(
-            held, confirmed.epochs, confirmed.now, _now() - confirmed.asked_at, self.lifetime_s
+            held, confirmed.epochs, confirmed.now, own_clock() - confirmed.asked_at, self.lifetime_s
         ):
             self._keep(name, held)
             return held
@@ -152,7 +151,3 @@ def _name(asked: Asked[Check]) -> Name:
         request.object_id or "",
         request.object_type or "",
     )
-
-
-def _now() -> float:
-    return asyncio.get_running_loop().time()
