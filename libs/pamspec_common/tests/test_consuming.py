@@ -182,7 +182,9 @@ async def test_of_two_owners_of_a_partition_one_takes_each_entry_in(world: Consu
     effects = Remembering(), Remembering()
     async with world.consumer(effects[0]):
         await until(lambda: _held(world), 60)
-        await world.ledger.conn.execute(f"UPDATE {SCHEMA}.lease SET expires_at = 'infinity', owner = 'somebody'")
+        await world.ledger.conn.execute(
+            f"UPDATE {SCHEMA}.lease SET expires_at = clock_timestamp() + interval '5 minutes', owner = 'somebody'"
+        )
         await world.ledger.conn.execute(f"DELETE FROM {SCHEMA}.lease")
         async with world.consumer(effects[1]):
             for _ in range(30):
@@ -216,7 +218,7 @@ async def test_partitions_are_shared_and_a_leaver_hands_over_at_once(world: Cons
     for partition in (1, 2, 3):
         await streams.ensure(world.client, contracts.streams().stream_request("ledger", partition))
         await world.ledger.add_scopes(1, partition)
-    long: dict[str, Any] = {"consumer_lease_ms": 600_000, "partitions": 4}
+    long: dict[str, Any] = {"consumer_lease_ms": 300_000, "partitions": 4}
 
     def holds(consumer: Consumer) -> int:
         return sum(part.name.startswith("partition_") for part in consumer.parts())
@@ -227,6 +229,19 @@ async def test_partitions_are_shared_and_a_leaver_hands_over_at_once(world: Cons
             await until(lambda: _is(holds(first) == holds(second) == 2), 60)
         await until(lambda: _is(holds(first) == 4), 60)
         await world.publish(await world.commit(world.ledger.scopes))
+        await world.all_taken()
+
+
+async def test_what_died_before_the_stores_clock_jumped_back_is_not_waited_for(world: Consumption) -> None:
+    """Its lease and its share seem to last for another hour."""
+    scopes = await world.ledger.add_scopes(2)
+    for statement in (
+        f"INSERT INTO {SCHEMA}.lease (partition, owner, expires_at) VALUES (0, 'dead', now() + interval '1 hour')",
+        f"INSERT INTO {SCHEMA}.member (owner, expires_at) VALUES ('dead', now() + interval '1 hour')",
+    ):
+        await world.ledger.conn.execute(statement)
+    async with world.consumer():
+        await world.publish(await world.commit(scopes))
         await world.all_taken()
 
 

@@ -12,7 +12,7 @@ from pamspec_common.settings import CommonSettings
 class Settings(CommonSettings):
     """What moving the outbox to the bus needs beyond the common settings."""
 
-    relay_lease_ms: int = Field(default=5000, ge=200)
+    relay_lease_ms: int = Field(default=5000, ge=200, le=300_000)
     """How long a partition stays with an owner that says nothing more: the longest gap after a crash."""
     relay_lease_poll_ms: int = Field(default=250, ge=20)
     """How often a relay looks for partitions without an owner: the gap after an orderly stop."""

@@ -181,3 +181,19 @@ async def test_without_any_answer_there_is_a_doubt_in_time(client: Client, datab
 
 async def _silent(message: object) -> None:
     """Takes a message and answers nothing."""
+
+
+async def test_what_died_before_the_stores_clock_jumped_back_is_not_waited_for(
+    ledger: Ledger, client: Client, start_relay: StartRelay
+) -> None:
+    """Its lease and its share seem to last for another hour."""
+    scopes = [*await ledger.add_scopes(1), *await ledger.add_scopes(1, partition=1)]
+    await ledger.conn.execute(
+        "INSERT INTO relay.lease (partition, owner, epoch, expires_at)"
+        " VALUES (0, 'dead', 1, clock_timestamp() + interval '1 hour')"
+    )
+    await ledger.conn.execute("INSERT INTO relay.member VALUES ('dead', clock_timestamp() + interval '1 hour')")
+    await ledger.commit(scopes)
+    relay = await start_relay(partitions=2)
+    await ledger.drained(60)
+    assert await held(relay) == {"partition_0", "partition_1"}

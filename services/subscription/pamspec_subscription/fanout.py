@@ -19,7 +19,8 @@ from nats.errors import Error as NatsError
 from pamspec_common.bus import HEADER_EPOCH, HEADER_SEQUENCE, event_subject
 from pamspec_common.errors import PamspecError
 from pamspec_common.ids import subject_token
-from pamspec_common.telemetry import SUBSCRIPTION_LAG, tracing
+from pamspec_common.telemetry import tracing
+from pamspec_common.telemetry.metrics import SUBSCRIPTION_LAG
 from pamspec_subscription.entries import Entry
 from pamspec_subscription.matching import Matcher
 from pamspec_subscription.model import Head

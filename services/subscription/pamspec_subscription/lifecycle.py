@@ -19,7 +19,7 @@ from pamspec_common.peers import Peer
 from pamspec_common.postgres import Connection, scoped
 from pamspec_common.principal import TokenSigner, service_principal
 from pamspec_common.strict_json import dumps
-from pamspec_common.telemetry import SUBSCRIPTION_CLOSES
+from pamspec_common.telemetry.metrics import SUBSCRIPTION_CLOSES
 from pamspec_subscription.matching import Matcher
 from pamspec_subscription.model import SCAN_ROWS, Subscription
 from pamspec_subscription.queries import cursors, ledger, subscriptions

@@ -38,7 +38,7 @@ class Settings(CommonSettings):
     """How long a scope stays followed after its last subscriber has left."""
     upkeep_interval_s: float = Field(default=10.0, gt=0)
     """How often half-opened, half-closed and long unacknowledged subscriptions are looked for."""
-    lease_s: float = Field(default=10.0, gt=0)
+    lease_s: float = Field(default=10.0, gt=0, le=300)
     """How long a lease of a pushed subscription holds without renewal."""
     webhook_networks: tuple[IPvAnyNetwork, ...] = ()
     """Networks that webhooks may reach although they are not public; a JSON list of CIDRs in the environment."""

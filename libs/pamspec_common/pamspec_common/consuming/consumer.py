@@ -15,7 +15,7 @@ from datetime import timedelta
 
 from nats.aio.client import Client
 
-from pamspec_common import bus, contracts, telemetry
+from pamspec_common import bus, contracts
 from pamspec_common.consuming import intake, queries
 from pamspec_common.consuming.intake import PASSING, Effect
 from pamspec_common.consuming.model import share
@@ -23,6 +23,7 @@ from pamspec_common.consuming.owner import Owner
 from pamspec_common.consuming.settings import ConsumingSettings
 from pamspec_common.postgres import Connection, Pool, close_pool, connection, create_pool
 from pamspec_common.service import Background, Part
+from pamspec_common.telemetry import metrics
 
 _log = logging.getLogger(__name__)
 
@@ -98,7 +99,7 @@ class Consumer:
                 async with connection(self._store(), self._settings.pool_wait_ms) as conn:
                     await self._balance(conn)
                     self._parked = await queries.count_parked(conn)
-                telemetry.CONSUMER_PARKED_NOW.set(self._parked, {"service": self._service})
+                metrics.CONSUMER_PARKED_NOW.set(self._parked, {"service": self._service})
                 self._store_away = ""
                 background.recovered("consumer")
             except PASSING as error:
@@ -140,11 +141,11 @@ class Consumer:
             self._settings,
         )
         self._owners[partition] = owner, asyncio.create_task(owner.run(), name=f"{self._service}-{partition}")
-        telemetry.CONSUMER_OWNED.set(1, {"service": self._service, "partition": str(partition)})
+        metrics.CONSUMER_OWNED.set(1, {"service": self._service, "partition": str(partition)})
 
     async def _end(self, partition: int) -> None:
         owner, task = self._owners.pop(partition)
-        telemetry.CONSUMER_OWNED.set(0, {"service": self._service, "partition": str(partition)})
+        metrics.CONSUMER_OWNED.set(0, {"service": self._service, "partition": str(partition)})
         owner.ending.set()
         _, late = await asyncio.wait([task], timeout=self._settings.drain_s / 2)
         if late:

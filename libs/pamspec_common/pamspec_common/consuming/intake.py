@@ -13,11 +13,11 @@ from typing import Protocol
 import asyncpg
 import nats.errors
 
-from pamspec_common import telemetry
 from pamspec_common.consuming import queries
 from pamspec_common.consuming.model import Doubt, Entry, Heard, Place, Poison, Span, reach, sort_out
 from pamspec_common.errors import PamspecError
 from pamspec_common.postgres import Connection, scoped
+from pamspec_common.telemetry import metrics
 
 _log = logging.getLogger(__name__)
 
@@ -75,7 +75,7 @@ class Intake:
         if found.holes:
             await self.refill(found.holes, epochs)
         if found.dropped:
-            telemetry.CONSUMER_DROPPED.add(found.dropped, {"service": self._service})
+            metrics.CONSUMER_DROPPED.add(found.dropped, {"service": self._service})
 
     async def behind(self, places: Sequence[Place]) -> None:
         """Take in from the ledger what these scopes lack."""
@@ -93,7 +93,7 @@ class Intake:
             if not entries:
                 raise Doubt(f"the ledger of scope {left[0].scope_key} holds nothing beyond {left[0].after}")
             await self._take(entries, epochs)
-            telemetry.CONSUMER_REFILLED.add(len(entries), {"service": self._service})
+            metrics.CONSUMER_REFILLED.add(len(entries), {"service": self._service})
             reached = {key: last for key, (_, last) in reach(entries).items()}
             left = [span._replace(after=reached.get(span.scope_key, span.after)) for span in left]
             left = [span for span in left if span.to > span.after]
@@ -115,7 +115,7 @@ class Intake:
                 _log.exception("an effect failed", extra={"action": "effect_failed", "service": self._service})
             for entry in entries:
                 await self._take_one(entry, epochs)
-        telemetry.CONSUMED.add(len(entries), {"service": self._service})
+        metrics.CONSUMED.add(len(entries), {"service": self._service})
 
     async def _take_one(self, entry: Entry, epochs: Mapping[int, int]) -> None:
         try:
@@ -125,7 +125,7 @@ class Intake:
         except Exception as error:
             reason = error.reason if isinstance(error, Poison) else type(error).__name__
             await self._commit([entry], {(entry.scope_key, entry.sequence): reason}, epochs)
-            telemetry.CONSUMER_PARKED.add(1, {"service": self._service})
+            metrics.CONSUMER_PARKED.add(1, {"service": self._service})
             extra = {"action": "entry_parked", "scope_key": entry.scope_key, "sequence": entry.sequence}
             _log.error("an entry is parked: %s", reason, extra=extra)
 

@@ -12,14 +12,13 @@ from nats.aio.client import Client
 from nats.aio.msg import Msg
 from opentelemetry.trace import SpanKind
 
-from pamspec_common import telemetry
 from pamspec_common.consuming import queries
 from pamspec_common.consuming.intake import PASSING, Effect, Intake
 from pamspec_common.consuming.model import Place, heard
 from pamspec_common.consuming.puller import Puller
 from pamspec_common.consuming.settings import ConsumingSettings
 from pamspec_common.postgres import Connection, Pool, connection
-from pamspec_common.telemetry import tracing
+from pamspec_common.telemetry import metrics, tracing
 
 _log = logging.getLogger(__name__)
 
@@ -128,7 +127,7 @@ class Owner:
             else:
                 await self._take_in(intake, messages)
             await puller.acknowledge(messages)
-            telemetry.CONSUMER_SEQUENCE.set(messages[-1].metadata.sequence.stream, self._labels)
+            metrics.CONSUMER_SEQUENCE.set(messages[-1].metadata.sequence.stream, self._labels)
         return puller
 
     async def _take_in(self, intake: Intake, messages: Sequence[Msg]) -> None:
@@ -136,14 +135,8 @@ class Owner:
         await intake.heard([one for one in told if one is not None])
 
     def _told(self, messages: Sequence[Msg]) -> tracing.Attributes:
-        return {
-            "messaging.system": "nats",
-            "messaging.operation.name": "process",
-            "messaging.operation.type": "process",
-            "messaging.destination.name": self._stream,
-            "messaging.consumer.group.name": self._service,
-            "messaging.batch.message_count": len(messages),
-        }
+        told = tracing.messages("nats", "process", "process", self._stream, len(messages))
+        return {**told, "messaging.consumer.group.name": self._service}
 
     def _without_bus(self, error: BaseException) -> None:
         self.status.state, self.status.reason = "ledger", f"{type(error).__name__}: {error}"
@@ -158,7 +151,7 @@ class Owner:
         stuck = [place for place in behind if self._lost(place)]
         self._suspected = {place.scope_key: place.taken for place in behind}
         self.status.lag = sum(max(0, place.head - place.taken) for place in behind)
-        telemetry.CONSUMER_LAG.set(self.status.lag, self._labels)
+        metrics.CONSUMER_LAG.set(self.status.lag, self._labels)
         if stuck:
             await intake.behind(stuck)
         full = len(behind) == _SCOPES_AT_ONCE and stuck

@@ -16,12 +16,15 @@ from pamspec_common.postgres import Connection
 
 SELECT_PARTITIONS_SQL = "SELECT DISTINCT partition FROM core.scope ORDER BY partition"
 
+# No lease and no member lasts ten minutes: what ends later was written before the store's clock jumped back, and who
+# wrote it has renewed it by now if it lives.
 UPSERT_MEMBER_SQL = """
 WITH gone AS (DELETE FROM member WHERE expires_at < clock_timestamp() - interval '1 minute' AND owner <> $1),
 mine AS (
   INSERT INTO member (owner, expires_at) VALUES ($1, clock_timestamp() + $2::interval)
   ON CONFLICT (owner) DO UPDATE SET expires_at = excluded.expires_at)
-SELECT 1 + count(*) FROM member WHERE owner <> $1 AND expires_at > clock_timestamp()"""
+SELECT 1 + count(*) FROM member
+WHERE owner <> $1 AND expires_at > clock_timestamp() AND expires_at < clock_timestamp() + interval '10 minutes'"""
 
 DELETE_MEMBER_SQL = """
 WITH mine AS (DELETE FROM member WHERE owner = $1)
@@ -29,7 +32,9 @@ UPDATE lease SET expires_at = '-infinity' WHERE owner = $1"""
 
 SELECT_FREE_SQL = """
 SELECT p.partition FROM unnest($1::smallint[]) AS p(partition)
-WHERE NOT EXISTS (SELECT FROM lease l WHERE l.partition = p.partition AND l.expires_at > clock_timestamp())
+WHERE NOT EXISTS (
+  SELECT FROM lease l WHERE l.partition = p.partition AND l.expires_at > clock_timestamp()
+    AND l.expires_at < clock_timestamp() + interval '10 minutes')
 ORDER BY p.partition"""
 
 KEEP_LEASES_SQL = """
@@ -37,6 +42,7 @@ INSERT INTO lease AS l (partition, owner, expires_at)
 SELECT p.partition, $1, clock_timestamp() + $3::interval FROM unnest($2::smallint[]) AS p(partition) ORDER BY 1
 ON CONFLICT (partition) DO UPDATE SET owner = excluded.owner, expires_at = excluded.expires_at
   WHERE l.owner = excluded.owner OR l.expires_at <= clock_timestamp()
+    OR l.expires_at >= clock_timestamp() + interval '10 minutes'
 RETURNING partition"""
 
 RELEASE_LEASE_SQL = "UPDATE lease SET expires_at = '-infinity' WHERE partition = $1 AND owner = $2"

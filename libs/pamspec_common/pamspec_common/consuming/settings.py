@@ -10,7 +10,7 @@ from pamspec_common.settings import CommonSettings
 class ConsumingSettings(CommonSettings):
     """What a consumer needs beyond the common settings."""
 
-    consumer_lease_ms: int = Field(default=10_000, ge=100)
+    consumer_lease_ms: int = Field(default=10_000, ge=100, le=300_000)
     """How long a partition stays with a process that says nothing."""
     consumer_lease_poll_ms: int = Field(default=1000, ge=10)
     """How often leases are renewed and free partitions looked for; well below the lease."""

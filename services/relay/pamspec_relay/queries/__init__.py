@@ -17,19 +17,23 @@ REPAIR_TIMEOUT_S = 600.0
 
 SELECT_PARTITIONS_SQL = "SELECT DISTINCT partition FROM core.scope ORDER BY partition"
 
+# No lease and no member lasts ten minutes: what ends later was written before the store's clock jumped back, and who
+# wrote it has renewed it by now if it lives.
 UPSERT_MEMBER_SQL = """
 WITH gone AS (DELETE FROM relay.member WHERE expires_at < clock_timestamp() - interval '1 minute'),
 mine AS (
   INSERT INTO relay.member (owner, expires_at) VALUES ($1, clock_timestamp() + $2::interval)
   ON CONFLICT (owner) DO UPDATE SET expires_at = excluded.expires_at)
-SELECT 1 + count(*) FROM relay.member WHERE owner <> $1 AND expires_at > clock_timestamp()"""
+SELECT 1 + count(*) FROM relay.member
+WHERE owner <> $1 AND expires_at > clock_timestamp() AND expires_at < clock_timestamp() + interval '10 minutes'"""
 
 DELETE_MEMBER_SQL = "DELETE FROM relay.member WHERE owner = $1"
 
 SELECT_FREE_SQL = """
 SELECT p.partition FROM unnest($1::smallint[]) AS p(partition)
 WHERE NOT EXISTS (
-  SELECT FROM relay.lease l WHERE l.partition = p.partition AND l.expires_at > clock_timestamp())
+  SELECT FROM relay.lease l WHERE l.partition = p.partition AND l.expires_at > clock_timestamp()
+    AND l.expires_at < clock_timestamp() + interval '10 minutes')
 ORDER BY p.partition"""
 
 TAKE_SQL = """
@@ -39,7 +43,7 @@ SELECT $1, $2, 1 + coalesce((SELECT q.lease_epoch FROM relay.position q WHERE q.
 ON CONFLICT (partition) DO UPDATE
   SET owner = excluded.owner, epoch = greatest(l.epoch + 1, excluded.epoch),
       expires_at = clock_timestamp() + $3::interval
-  WHERE l.expires_at <= clock_timestamp()
+  WHERE l.expires_at <= clock_timestamp() OR l.expires_at >= clock_timestamp() + interval '10 minutes'
 RETURNING epoch"""
 
 RENEW_SQL = """

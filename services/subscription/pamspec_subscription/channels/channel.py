@@ -18,7 +18,8 @@ from opentelemetry.trace import SpanKind
 
 from pamspec_common.asgi import ClientGone
 from pamspec_common.errors import PamspecError
-from pamspec_common.telemetry import CHANNEL_ENDS, CHANNELS, DELIVERED, DELIVERY_SECONDS, tracing
+from pamspec_common.telemetry import tracing
+from pamspec_common.telemetry.metrics import CHANNEL_ENDS, CHANNELS, DELIVERED, DELIVERY_SECONDS
 from pamspec_subscription.entries import Entry
 from pamspec_subscription.fanout import EPOCHS_FRESH_S, Fanout, FollowedScope, Subscriber
 from pamspec_subscription.frames import Frame, closed_frame, ended_frame, event_frame, progress_frame
@@ -308,13 +309,7 @@ class Channel:
         if not tracing.enabled:
             return await self._send(frames)
         kind = self._sink.kind
-        attributes: tracing.Attributes = {
-            "messaging.system": "pamspec",
-            "messaging.operation.name": "deliver",
-            "messaging.operation.type": "send",
-            "messaging.destination.name": kind,
-            "messaging.batch.message_count": len(frames),
-        }
+        attributes = tracing.messages("pamspec", "deliver", "send", kind, len(frames))
         traces = [frame.traceparent for frame in frames]
         with tracing.batched("subscription", f"deliver {kind}", SpanKind.PRODUCER, traces, attributes):
             return await self._send(frames)

@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from pamspec_common.calls import HEADER_AS_OF_SEQUENCE, HEADER_LEDGER_EPOCH, Answer
 from pamspec_common.errors import InvalidRequest, ServiceUnavailable
 from pamspec_common.postgres import Connection
-from pamspec_common.telemetry import DELIVERED, DELIVERY_SECONDS, tracing
+from pamspec_common.telemetry import tracing
+from pamspec_common.telemetry.metrics import DELIVERED, DELIVERY_SECONDS
 from pamspec_subscription.documents import Poll
 from pamspec_subscription.entries import Entry
 from pamspec_subscription.fanout import Fanout, FollowedScope, Subscriber

@@ -7,13 +7,15 @@ from datetime import timedelta
 
 from pamspec_common.postgres import Connection
 
+# No lease lasts ten minutes: one that ends later was written before the store's clock jumped back.
 CLAIM_SQL = """
 UPDATE subscription.subscription SET lease_owner = $1, lease_expires_at = clock_timestamp() + $2::interval,
   channel_epoch = channel_epoch + 1, channel_kind = 'nats'
 WHERE (tenant_id, subscription_id) IN (
   SELECT tenant_id, subscription_id FROM subscription.subscription
   WHERE state IN ('open', 'closing') AND channel = 'nats'
-    AND (lease_owner IS NULL OR lease_expires_at < clock_timestamp()) AND opened_sequence IS NOT NULL
+    AND (lease_owner IS NULL OR lease_expires_at < clock_timestamp()
+      OR lease_expires_at > clock_timestamp() + interval '10 minutes') AND opened_sequence IS NOT NULL
   ORDER BY created_at LIMIT $3 FOR NO KEY UPDATE SKIP LOCKED)
 RETURNING tenant_id, subscription_id, channel_epoch
 """

@@ -17,6 +17,7 @@ from pamspec_subscription.model import Subscription
 
 Key = tuple[str, str]
 
+# No lease lasts ten minutes: one that ends later was written before the store's clock jumped back.
 CLAIM_SQL = """
 WITH free AS (
   SELECT s.tenant_id, s.subscription_id, w.next_attempt_at,
@@ -24,13 +25,15 @@ WITH free AS (
   FROM subscription.webhook w
   JOIN subscription.subscription s ON s.tenant_id = w.tenant_id AND s.subscription_id = w.subscription_id
   WHERE w.secrets IS NOT NULL AND w.next_attempt_at <= clock_timestamp() AND (w.failures > 0) = $3
-    AND s.state <> 'opening' AND (s.lease_owner IS NULL OR s.lease_expires_at < clock_timestamp())
+    AND s.state <> 'opening' AND (s.lease_owner IS NULL OR s.lease_expires_at < clock_timestamp()
+      OR s.lease_expires_at > clock_timestamp() + interval '10 minutes')
 ), due AS (
   SELECT s.tenant_id, s.subscription_id FROM free
   LEFT JOIN unnest($6::text[], $7::integer[]) AS held(tenant_id, places) ON held.tenant_id = free.tenant_id
   JOIN subscription.subscription s ON s.tenant_id = free.tenant_id AND s.subscription_id = free.subscription_id
   WHERE free.place <= $5 - coalesce(held.places, 0)
-    AND (s.lease_owner IS NULL OR s.lease_expires_at < clock_timestamp())
+    AND (s.lease_owner IS NULL OR s.lease_expires_at < clock_timestamp()
+      OR s.lease_expires_at > clock_timestamp() + interval '10 minutes')
   ORDER BY free.next_attempt_at LIMIT $4 FOR NO KEY UPDATE OF s SKIP LOCKED)
 UPDATE subscription.subscription s SET lease_owner = $1, lease_expires_at = clock_timestamp() + $2::interval,
   channel_epoch = channel_epoch + 1, channel_kind = 'webhook'

@@ -18,7 +18,7 @@ from datetime import timedelta
 from pamspec_common.asgi import ClientGone
 from pamspec_common.errors import InvalidRequest, PamspecError
 from pamspec_common.postgres import Connection
-from pamspec_common.telemetry import WEBHOOK_ATTEMPTS, WEBHOOKS_PARKED
+from pamspec_common.telemetry.metrics import WEBHOOK_ATTEMPTS, WEBHOOKS_PARKED
 from pamspec_subscription.channels.leaseholder import Key, Leaseholder
 from pamspec_subscription.channels.opening import Opener
 from pamspec_subscription.model import Subscription
