@@ -50,7 +50,7 @@ def named(value: ast.expr) -> set[str]:
     if isinstance(value, ast.IfExp):
         return named(value.body) | named(value.orelse)
     assert isinstance(value, ast.JoinedStr), ast.dump(value)
-    form = "".join(part.value if isinstance(part, ast.Constant) else "{}" for part in value.values)  # type: ignore[misc]
+    form = "".join(str(part.value) if isinstance(part, ast.Constant) else "{}" for part in value.values)
     return set(_KINDS[form])
 
 

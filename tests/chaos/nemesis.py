@@ -18,6 +18,7 @@ from pathlib import Path
 import psutil
 
 from pamspec_cli.servers.process import ServerError
+from tests.integration.clocks import MovableClock
 from tests.integration.harness import Fleet
 from tests.integration.wires import Wire
 
@@ -69,7 +70,7 @@ class Nemesis:
 
 
 def of_fleet(
-    fleet: Fleet, wires: Mapping[str, Wire], clock: Path, chance: random.Random
+    fleet: Fleet, wires: Mapping[str, Wire], clock: MovableClock, chance: random.Random
 ) -> dict[tuple[str, str], Fault]:
     """Everything that can go wrong in a deployment."""
     found: dict[tuple[str, str], Fault] = {}
@@ -230,23 +231,17 @@ async def slowed(wire: Wire, chance: random.Random) -> AsyncIterator[None]:
 
 
 @asynccontextmanager
-async def jumped(clock: Path, seconds: int) -> AsyncIterator[None]:
+async def jumped(clock: MovableClock, seconds: int) -> AsyncIterator[None]:
     """The clock of the services is wrong, then right again."""
-    _set(clock, seconds)
+    clock.move(seconds)
     try:
         yield
     finally:
-        _set(clock, 0)
+        clock.move(0)
 
 
 def _pid(fleet: Fleet, name: str) -> int | None:
     return fleet[name].process.pid
-
-
-def _set(clock: Path, seconds: int) -> None:
-    draft = clock.with_name("draft")
-    draft.write_text(str(seconds), encoding="ascii")
-    draft.replace(clock)
 
 
 def _signal(pid: int, number: signal.Signals) -> None:

@@ -23,8 +23,8 @@ from tests.chaos.history import History
 from tests.chaos.judging import Entry, Final, judge
 from tests.chaos.workload import Workload, ended, token
 from tests.integration.checks import drained, whole
+from tests.integration.clocks import MovableClock
 from tests.integration.harness import PATIENCE, SECOND_DOOR, Fleet, deployed, start_all, until
-from tests.integration.test_clocks import SITECUSTOMIZE
 from tests.integration.wires import Wire
 
 SCALED = {
@@ -95,11 +95,8 @@ class Follower:
 async def chaos(seconds: float, seed: int) -> Report:
     """One run on a deployment of its own."""
     with tempfile.TemporaryDirectory(prefix="pamspec-chaos-") as directory:
-        clock = Path(directory) / "ahead"
-        clock.write_text("0", encoding="ascii")
-        (Path(directory) / "sitecustomize.py").write_text(SITECUSTOMIZE, encoding="utf-8")
-        variables = {**SCALED, "PYTHONPATH": directory, "PAMSPEC_TEST_CLOCK": str(clock)}
-        async with deployed(variables) as fleet, _wired(fleet) as wires:
+        clock = MovableClock(Path(directory))
+        async with deployed({**SCALED, **clock.variables}) as fleet, _wired(fleet) as wires:
             return await _ordeal(fleet, wires, clock, seconds, seed)
 
 
@@ -128,7 +125,7 @@ async def _wired(fleet: Fleet) -> AsyncIterator[dict[str, Wire]]:
         yield wires
 
 
-async def _ordeal(fleet: Fleet, wires: dict[str, Wire], clock: Path, seconds: float, seed: int) -> Report:
+async def _ordeal(fleet: Fleet, wires: dict[str, Wire], clock: MovableClock, seconds: float, seed: int) -> Report:
     patient = fleet.client()
     scopes = [f"scope:chaos-{number}" for number in range(3)]
     for scope_id in scopes:

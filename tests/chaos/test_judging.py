@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from tests.chaos.history import Done, History
+from tests.chaos.history import Done, History, Kind
 from tests.chaos.judging import Entry, Final, judge
 
 SCOPE, OBJECT = "scope:1", "obj:1-1"
@@ -27,13 +27,10 @@ class World:
         self.final = Final(3, 2, deleted=False)
         self.received = [(entry.sequence, entry.event_id) for entry in self.ledger]
 
-    def write(self, kind: str, version: int, count: int, at: float, *, known: bool = True) -> None:
+    def write(self, kind: Kind, version: int, count: int, at: float, *, known: bool = True) -> None:
         """A write that took half a second."""
-        assert kind in ("create", "increment", "delete")
         ended = at + 0.5 if known else 0.0
-        self.history.done.append(
-            Done(kind, SCOPE, OBJECT, at, ended, version, f"evt:{version}", version, count)  # type: ignore[arg-type]
-        )
+        self.history.done.append(Done(kind, SCOPE, OBJECT, at, ended, version, f"evt:{version}", version, count))
 
     def read(self, version: int, at: float) -> None:
         self.history.done.append(Done("read", SCOPE, OBJECT, at, at + 0.5, version, count=version - 1))

@@ -10,6 +10,7 @@ import aiohttp
 
 from pamspec_cli.processes import ServiceProcess
 from tests.integration.checks import drained, whole
+from tests.integration.clocks import MovableClock
 from tests.integration.harness import Fleet, until
 from tests.integration.load import make_scopes, notes, ordeal
 
@@ -28,31 +29,13 @@ def door(fleet: Fleet, name: str, variables: Mapping[str, str]) -> list[ServiceP
     return services
 
 
-SITECUSTOMIZE = """
-import os, time
-path, now, now_ns = os.environ["PAMSPEC_TEST_CLOCK"], time.time, time.time_ns
-
-def ahead():
-    with open(path, encoding="ascii") as file:
-        return int(file.read() or "0")
-
-time.time = lambda: now() + ahead()
-time.time_ns = lambda: now_ns() + ahead() * 1_000_000_000
-"""
-
-
 async def test_the_clock_of_the_services_jumps_to_and_fro(fleet: Fleet, tmp_path: Path) -> None:
     """Python's clock of all services of a door, an hour ahead, then two back, then right again."""
-    clock = tmp_path / "ahead"
-    clock.write_text("0", encoding="ascii")
-    (tmp_path / "sitecustomize.py").write_text(SITECUSTOMIZE, encoding="utf-8")
-    variables = {"PYTHONPATH": str(tmp_path), "PAMSPEC_TEST_CLOCK": str(clock)}
-    services = door(fleet, "jumps", variables)
+    clock = MovableClock(tmp_path)
+    services = door(fleet, "jumps", clock.variables)
     async with fleet.extra(*services), ordeal(fleet, "services-jump", gateways=[services[-1].instance]) as load:
         for ahead in (HOUR_S, -HOUR_S, 0):
-            draft = tmp_path / "draft"
-            draft.write_text(str(ahead), encoding="ascii")
-            draft.replace(clock)
+            clock.move(ahead)
             async with asyncio.timeout(60):
                 await load.more(150)
         assert load.slowest_s < 30.0

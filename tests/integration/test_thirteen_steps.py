@@ -16,8 +16,8 @@ import pytest
 from pamspec_client import AsyncClient, ObjectDeleted
 from pamspec_common.surfaces import PAGE_BYTES, SURFACES
 from tests.integration.checks import whole
+from tests.integration.erasing import in_files, in_stream, in_tables
 from tests.integration.harness import Fleet, until
-from tests.integration.test_erasures import in_files, in_stream, in_tables
 
 SECRET, SIBLING = "SECRET-417 heron", "SIBLING-418 kestrel"
 PATIENCE_S = 60.0

@@ -46,6 +46,18 @@ class Network:
         self._switch = f"{self.name}-switch"
 
     def __enter__(self) -> Network:
+        try:
+            self._make()
+        except BaseException:
+            self.__exit__()
+            raise
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for space in (*map(self.space, range(NODES)), self._switch):
+            subprocess.run(["ip", "netns", "del", space], capture_output=True, check=False)
+
+    def _make(self) -> None:
         _ip("netns", "add", self._switch)
         _ip("-n", self._switch, "link", "add", "switch", "type", "bridge")
         _ip("-n", self._switch, "link", "set", "switch", "up")
@@ -59,11 +71,6 @@ class Network:
             _ip("-n", space, "addr", "add", f"{self.address(number)}/24", "dev", "node")
             _ip("-n", space, "link", "set", "node", "up")
             _ip("-n", space, "link", "set", "lo", "up")
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        for space in (*map(self.space, range(NODES)), self._switch):
-            _ip("netns", "del", space)
 
     def _plug(self, inside: str, space: str, outside: str = "machine") -> None:
         """A wire between the switch and a device of that name in a namespace, or in the machine's."""

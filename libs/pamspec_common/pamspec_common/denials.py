@@ -19,7 +19,6 @@ from typing import Any, NamedTuple
 
 import orjson
 
-from pamspec_common import telemetry
 from pamspec_common.calls import Answer, Call
 from pamspec_common.errors import TREE, AccessDenied, PamspecError, PolicyDenied, ScopeNotFound
 from pamspec_common.ids import is_id, mint
@@ -27,6 +26,7 @@ from pamspec_common.instants import wire
 from pamspec_common.principal import RIGHT_ASSERT_ACTOR, RIGHT_SERVICE, Principal, TokenSigner, service_principal
 from pamspec_common.service import Background
 from pamspec_common.strict_json import dumps
+from pamspec_common.telemetry import metrics
 
 WINDOWS = 10_000
 """Windows of one process; beyond them refusals are counted by tenant."""
@@ -153,7 +153,7 @@ class Denials:
             _log.warning("refusals are recorded too slowly", extra={"action": "denials_late"})
         lost = sum(entry.refusals for entry in self._due) + sum(window.count for window in self._windows.values())
         if lost:
-            telemetry.DENIALS.add(self._service, "lost", amount=lost)
+            metrics.DENIALS.add(self._service, "lost", amount=lost)
             _log.warning("refusals are lost", extra={"action": "denials_lost", "count": lost})
 
     async def flush(self, before: float) -> None:
@@ -186,7 +186,7 @@ class Denials:
         if answer.status >= 400:
             code = str(orjson.loads(answer.body).get("error", {}).get("code"))
             _log.error("a refusal is not recorded", extra={"action": "denial_refused", "error": code})
-        telemetry.DENIALS.add(self._service, "lost" if answer.status >= 400 else "recorded", amount=entry.refusals)
+        metrics.DENIALS.add(self._service, "lost" if answer.status >= 400 else "recorded", amount=entry.refusals)
         return True
 
 

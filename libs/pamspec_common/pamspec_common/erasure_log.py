@@ -16,13 +16,11 @@ import orjson
 from nats.aio.client import Client
 
 from pamspec_common import contracts, streams
-from pamspec_common.appending import append
 from pamspec_common.ids import subject_token
+from pamspec_common.segments import Segments
 from pamspec_common.strict_json import dumps
 
 STREAM = "PAMSPEC_ERASURES"
-SEGMENT_BYTES = 64 * 1024 * 1024
-_PATTERN = "erasures-*.ndjson"
 _AT_ONCE = 64
 
 
@@ -106,33 +104,19 @@ class ErasureStream:
 
 
 class ErasureFiles:
-    """The log in files `erasures-<number>.ndjson` of one directory, one entry a line; appended to, never removed."""
+    """The log in files of one directory, one entry a line; appended to, never removed."""
 
-    def __init__(self, directory: Path, *, segment_bytes: int = SEGMENT_BYTES) -> None:
-        self.directory = directory
-        self._segment_bytes = segment_bytes
+    def __init__(self, directory: Path) -> None:
+        self._files = Segments(directory, "erasures")
 
     def append(self, entries: Sequence[LogEntry]) -> None:
         """Append entries; they are on disk when this returns. OSError when they are not."""
-        self.directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-        paths = self._paths()
-        current = paths[-1] if paths else self._path(1)
-        if current.exists() and current.stat().st_size >= self._segment_bytes:
-            current = self._path(len(paths) + 1)
-        append(current, [entry.document() for entry in entries])
+        self._files.append([entry.document() for entry in entries])
 
     def entries(self) -> Iterator[LogEntry]:
         """Everything in the files, in its order; a line that a crash has cut off is passed over."""
-        for path in self._paths():
-            with path.open("rb") as lines:
-                for line in lines:
-                    try:
-                        yield read(line)
-                    except ValueError:
-                        continue
-
-    def _paths(self) -> list[Path]:
-        return sorted(self.directory.glob(_PATTERN))
-
-    def _path(self, number: int) -> Path:
-        return self.directory / f"erasures-{number:06d}.ndjson"
+        for line in self._files.lines():
+            try:
+                yield read(line)
+            except ValueError:
+                continue

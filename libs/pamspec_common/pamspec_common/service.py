@@ -21,7 +21,8 @@ from pamspec_common.errors import InternalError, InvalidRequest, PamspecError
 from pamspec_common.internal import PATH as INTERNAL_PATH
 from pamspec_common.internal import InternalDoor
 from pamspec_common.strict_json import dumps
-from pamspec_common.telemetry import TASK_FAILURES, begin, render_metrics
+from pamspec_common.telemetry import begin, render_metrics
+from pamspec_common.telemetry.metrics import TASK_FAILURES
 
 _log = logging.getLogger(__name__)
 _RESTART_PAUSE_S = 0.5

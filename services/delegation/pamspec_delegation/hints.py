@@ -16,7 +16,7 @@ from nats.aio.msg import Msg
 from pamspec_common import bus, contracts
 from pamspec_common.instants import parse
 from pamspec_common.service import Background
-from pamspec_common.telemetry import DELEGATION_PROPAGATION
+from pamspec_common.telemetry.metrics import DELEGATION_PROPAGATION
 from pamspec_delegation.settings import Settings
 
 

@@ -18,7 +18,8 @@ from pamspec_common.asgi import ASGIApp, ClientGone, Receive, Scope, Send, read_
 from pamspec_common.calls import Answer, Call, refusal
 from pamspec_common.errors import InternalError, InvalidRequest, PamspecError, ServiceUnavailable, Unauthenticated
 from pamspec_common.peers import Peer
-from pamspec_common.telemetry import REQUEST_SECONDS, REQUESTS, UNDER_WAY, tracing
+from pamspec_common.telemetry import tracing
+from pamspec_common.telemetry.metrics import REQUEST_SECONDS, REQUESTS, UNDER_WAY
 from pamspec_gateway.authentication import Admission, Guard
 from pamspec_gateway.limits.holders import Holder, TenantHolder
 from pamspec_gateway.limits.limiter import Limiter

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import random
 from typing import Any
 
@@ -13,9 +12,8 @@ from pamspec_cli.servers.databases import Database
 from pamspec_query.model.ranking import MAX_RANKED, PARAMETERS
 from services.query.tests.asking import SCOPE, eq, flat, item_name, names, walk
 from services.query.tests.door import Conn, Door, limited
-from services.query.tests.indexed import LEXICAL, index, lexical, mark
+from services.query.tests.indexed import LEXICAL, index, lexical
 from services.query.tests.seeds import Scope
-from services.query.tests.test_rights import NO_DECISIONS, reader, rules
 
 
 async def test_what_is_most_like_it_comes_first(seeding: Conn, door: Door) -> None:
@@ -227,167 +225,6 @@ async def test_a_cursor_does_not_grow_with_its_request(seeding: Conn, door: Door
             cursor = {"cursor": found["next_cursor"]}
     assert {name for name, _ in seen} == {str(number) for number in range(5)}
     assert all(said == seen[0][1] for _, said in seen)
-
-
-async def test_what_is_hidden_weighs_no_words(seeding: Conn, door: Door) -> None:
-    """How rare a word is tells of every text that has it: who sees a part is answered by that part alone."""
-    scope = Scope(SCOPE)
-    texts = ("harvest and rain", "rain on the roof", "harvest moon", "a moon of rain, and rain again", "nothing")
-    for number, text in enumerate(texts):
-        scope.put(f"obj:{number}", {"text": text}, object_type="claim")
-    await scope.flush(seeding)
-    await index(seeding, scope)
-    await rules(seeding, NO_DECISIONS, scope)
-    guest = reader(door, "reader")
-    asked = 'rain harvest moon "harvest moon"'
-    whole: dict[str, Any] = {"scope_id": SCOPE, "query": lexical(asked), "explain_ranking": True, "count": "bounded"}
-    exact = {**whole, "query": lexical('"harvest moon"'), "exact": True}
-
-    async def told(by: Door) -> list[Any]:
-        found = [await by.ok("query", **one) for one in (whole, exact)]
-        return [(one["items"], one["count"], [each["complete"] for each in one["index"]["lists"]]) for one in found]
-
-    before = await told(guest)
-    for number in range(60):
-        text = "harvest moon " * (number % 3 + 1) + "la récolte et la pluie dans le jardin " * (number % 2 * 20)
-        scope.put(f"obj:secret{number}", {"text": text}, object_type="decision")
-    await scope.flush(seeding)
-    await index(seeding, scope)
-    assert await told(guest) == before
-    assert {item_name(item) for item in before[0][0]} == {"0", "1", "2", "3"}
-
-
-async def test_the_same_state_gives_the_same_bytes(seeding: Conn, door: Door) -> None:
-    """P156."""
-    scope = Scope(SCOPE)
-    for number in range(40):
-        scope.put(f"obj:{number}", {"text": "rain in the garden " * (1 + number % 4)})
-    await scope.flush(seeding)
-    await index(seeding, scope)
-    document = {"scope_id": SCOPE, "query": lexical("garden rain"), "explain_ranking": True, "pagination": {"limit": 7}}
-    bodies = {(await door.raw("query", orjson.dumps(document))).body for _ in range(5)}
-    assert len(bodies) == 1
-
-
-@pytest.mark.parametrize(
-    ("text", "query"),
-    [
-        ("今日は成語しりとりをした", "しりとり"),
-        ("人工智能技术发展迅速", "人工智能"),
-        ("오늘 끝말잇기", "끝말잇기"),
-        ("see C:\\x\\y.py for it", "C:\\x\\y.py"),
-        ("foo/bar is a path", "foo/bar"),
-    ],
-)
-async def test_words_of_any_script_are_found(seeding: Conn, door: Door, text: str, query: str) -> None:
-    """M066, M068."""
-    scope = Scope(SCOPE)
-    scope.put("obj:it", {"text": text})
-    scope.put("obj:other", {"text": "something else in English"})
-    await scope.flush(seeding)
-    await index(seeding, scope)
-    assert await names(door, lexical(query)) == ["it"]
-
-
-@pytest.mark.parametrize("text", ["(((", "AND OR NOT", ":*", "&/!", "' OR 1=1 --", "%_", '"', "\\", "🙂", "\x01"])
-async def test_texts_have_no_syntax(seeding: Conn, door: Door, text: str) -> None:
-    """M068: every text is looked for literally, and none fails."""
-    scope = Scope(SCOPE)
-    scope.put("obj:x", {"text": "rain"})
-    await scope.flush(seeding)
-    await index(seeding, scope)
-    assert await names(door, lexical(text)) == []
-
-
-async def test_a_long_text_is_clamped_with_a_mark(seeding: Conn, door: Door) -> None:
-    """M054."""
-    scope = Scope(SCOPE)
-    scope.put("obj:x", {"text": "rain"})
-    await scope.flush(seeding)
-    await index(seeding, scope)
-    found = await door.ok("query", scope_id=SCOPE, query=lexical("rain " + "word " * 40_000))
-    assert [item_name(item) for item in found["items"]] == ["x"]
-    assert found["index"]["text_clamped"] is True
-
-
-async def test_a_floor_waits_for_the_index_too(seeding: Conn, door: Door) -> None:
-    """K1-K3: below its floor an index is never asked, and the answer says how far it is."""
-    scope = Scope(SCOPE)
-    scope.put("obj:a", {"text": "rain"})
-    await scope.flush(seeding)
-    await index(seeding, scope)
-    scope.put("obj:b", {"text": "rain"})
-    await scope.flush(seeding)
-    for wait_ms in (0, 50):
-        floor = {"min_sequence": 2, "wait_ms": wait_ms}
-        error = await door.refused("query", scope_id=SCOPE, query=lexical("rain"), **floor)
-        assert (error["code"], error["details"]["reason"], error["retryable"]) == (
-            "service_unavailable",
-            "index_lag",
-            True,
-        )
-        assert error["details"]["watermark"] == 1
-        assert error["details"]["watermarks"] == {LEXICAL: 1}
-    assert len(await names(door, lexical("rain"), min_sequence=1)) == 1
-    error = await door.refused("query", scope_id=SCOPE, query=lexical("rain"), min_sequence=3)
-    assert error["details"]["reason"] == "stale_session"
-    await index(seeding, scope)
-    assert len(await names(door, lexical("rain"), min_sequence=2, wait_ms=30_000)) == 2
-    first = await door.ok("query", scope_id=SCOPE, query=lexical("rain"), pagination={"limit": 1})
-    await mark(seeding, scope, LEXICAL, 0)
-    later = {"limit": 1, "cursor": first["next_cursor"]}
-    assert len(await names(door, lexical("rain"), min_sequence=2, pagination=later)) == 1, "a cursor names its own"
-
-
-async def test_a_floor_is_answered_as_soon_as_the_index_reaches_it(seeding: Conn, door: Door) -> None:
-    """K1: whoever waits gets what was indexed while it waited; others wait beside it for their own floors."""
-    scope = Scope(SCOPE)
-    scope.put("obj:a", {"text": "rain"})
-    scope.put("obj:b", {"text": "rain"})
-    await scope.flush(seeding)
-    await index(seeding, scope, [scope.heads["obj:a"]])
-    await mark(seeding, scope, LEXICAL, 1)
-    waiting = asyncio.create_task(names(door, lexical("rain"), min_sequence=2, wait_ms=30_000))
-    canonical = await names(door, min_sequence=2, wait_ms=30_000)
-    assert canonical == ["b", "a"], "what needs no index waits for none"
-    await index(seeding, scope)
-    assert await waiting == ["b", "a"]
-
-
-async def test_an_index_that_was_dropped_is_at_nothing(seeding: Conn, door: Door) -> None:
-    scope = Scope(SCOPE)
-    scope.put("obj:a", {"text": "rain"})
-    await scope.flush(seeding)
-    found = await door.ok("query", scope_id=SCOPE, query=lexical("rain"))
-    assert (found["items"], found["index"]["watermark"]) == ([], 0)
-    error = await door.refused("query", scope_id=SCOPE, query=lexical("rain"), min_sequence=1)
-    assert error["details"]["reason"] == "index_lag"
-
-
-async def test_the_default_states_are_named_as_the_reason(seeding: Conn, door: Door) -> None:
-    scope = Scope(SCOPE)
-    scope.put("obj:a", {"text": "rain"}, validation_state="unverified")
-    await scope.flush(seeding)
-    await index(seeding, scope)
-    assert "hint" in await door.ok("query", scope_id=SCOPE, query=lexical("rain"))
-    assert "hint" not in await door.ok("query", scope_id=SCOPE, query=lexical("snow"))
-    assert await names(door, lexical("rain", trust="working")) == ["a"]
-
-
-async def test_past_positions_and_snapshots_rank_what_is_still_so(seeding: Conn, door: Door) -> None:
-    """P120, P149: of a past position the index knows what has not changed since, and the answer says so."""
-    scope = Scope(SCOPE)
-    scope.put("obj:a", {"text": "rain"})
-    scope.put("obj:b", {"text": "rain"})
-    scope.put("obj:b", {"text": "rain again"})
-    scope.put("obj:c", {"text": "rain"})
-    await scope.flush(seeding)
-    await index(seeding, scope)
-    query = lexical("rain", as_of={"ledger_sequence": 2})
-    found = await door.ok("query", scope_id=SCOPE, query=query)
-    assert [item_name(item) for item in found["items"]] == ["a"]
-    assert found["index"]["approximate"] is True
-    assert found["index"]["filters_applied"]["ledger_sequence"] == 2
 
 
 async def test_neighbours_of_a_session_give_context(seeding: Conn, door: Door) -> None:

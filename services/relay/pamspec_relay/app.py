@@ -23,6 +23,7 @@ from pamspec_common import bus, contracts, telemetry
 from pamspec_common.checkpoints import Signer
 from pamspec_common.postgres import Pool, close_pool, create_pool
 from pamspec_common.service import Background, Part, Service
+from pamspec_common.telemetry import metrics
 from pamspec_relay import queries
 from pamspec_relay.checkpointing import Checkpointing
 from pamspec_relay.erasure_log import ErasureLogging
@@ -210,7 +211,7 @@ class Relay:
         for partition, (owner, task) in list(self._owners.items()):
             if task.done():
                 del self._owners[partition]
-                telemetry.RELAY_OWNED.set(0, {"partition": str(partition)})
+                metrics.RELAY_OWNED.set(0, {"partition": str(partition)})
                 if not task.cancelled() and (error := task.exception()) is not None:
                     _log.error("owner failed", exc_info=error, extra={"action": "owner_failed", "partition": partition})
                 await self._release(owner.lease)
@@ -226,8 +227,8 @@ class Relay:
         owner = Owner(lease, self._store(), client, publisher, self._settings, self._stream(partition), self._settled)
         self._owners[partition] = owner, asyncio.create_task(owner.run(), name=f"partition-{partition}")
         telemetry.begin("relay", partition)
-        telemetry.RELAY_OWNED.set(1, {"partition": str(partition)})
-        telemetry.RELAY_LEASE_EPOCH.set(lease.claim.epoch, {"partition": str(partition)})
+        metrics.RELAY_OWNED.set(1, {"partition": str(partition)})
+        metrics.RELAY_LEASE_EPOCH.set(lease.claim.epoch, {"partition": str(partition)})
 
     def _stream(self, partition: int) -> Mapping[str, Any]:
         request = contracts.streams().stream_request("ledger", partition, replicas=self._settings.stream_replicas)
@@ -246,7 +247,7 @@ class Relay:
                 task.cancel()
             await asyncio.gather(*late, return_exceptions=True)
         for partition, (owner, _) in list(self._owners.items()):
-            telemetry.RELAY_OWNED.set(0, {"partition": str(partition)})
+            metrics.RELAY_OWNED.set(0, {"partition": str(partition)})
             await self._release(owner.lease)
         self._owners.clear()
         try:
@@ -288,11 +289,11 @@ class Relay:
             if self._lags() and not alarmed:
                 depth, age = self._lag()
                 _log.error("outbox: %d rows wait, the oldest %.0f s", depth, age, extra={"action": "relay_outbox_lags"})
-                telemetry.RELAY_ALARMS.add(1, {"kind": "outbox"})
+                metrics.RELAY_ALARMS.add(1, {"kind": "outbox"})
             alarmed = self._lags()
             for item in self._waiting:
-                telemetry.OUTBOX_DEPTH.set(item.depth, {"partition": str(item.partition)})
-                telemetry.OUTBOX_AGE.set(item.age_s, {"partition": str(item.partition)})
+                metrics.OUTBOX_DEPTH.set(item.depth, {"partition": str(item.partition)})
+                metrics.OUTBOX_AGE.set(item.age_s, {"partition": str(item.partition)})
             await self._background.pause(self._settings.relay_gauge_ms / 1000)
 
     def _lag(self) -> tuple[int, float]:

@@ -11,12 +11,12 @@ from typing import Any
 import asyncpg
 from nats.aio.client import Client
 
-from pamspec_common import telemetry
 from pamspec_common.checkpoint_bucket import CheckpointBucket
 from pamspec_common.checkpoint_files import CheckpointFiles
 from pamspec_common.checkpoints import Signer, public_keys
 from pamspec_common.postgres import Connection, Pool
 from pamspec_common.service import Part
+from pamspec_common.telemetry import metrics
 from pamspec_relay.handlers.checkpoints import BUS_AWAY, SCOPES_AT_ONCE, Checkpointer
 from pamspec_relay.handlers.lease import Lease
 from pamspec_relay.queries import checkpoints as queries
@@ -93,7 +93,7 @@ class Checkpointing:
             ensured = await bucket.ensure(self._settings.stream_replicas)
             if ensured.made and await queries.forget_anchors(conn):
                 _log.error("the bucket of checkpoints was gone", extra={"action": "checkpoint_bucket_lost"})
-                telemetry.RELAY_ALARMS.add(1, {"kind": "checkpoint_bucket_lost"})
+                metrics.RELAY_ALARMS.add(1, {"kind": "checkpoint_bucket_lost"})
                 self._scan_at.clear()
             self._bucket = bucket
 

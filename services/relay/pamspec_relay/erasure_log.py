@@ -15,12 +15,12 @@ import asyncpg
 import nats.errors
 from nats.aio.client import Client
 
-from pamspec_common import telemetry
 from pamspec_common.erasure_log import Erased, ErasureFiles, ErasureStream, LogEntry
 from pamspec_common.instants import wire
 from pamspec_common.postgres import Connection, Pool
 from pamspec_common.service import Background, Part
 from pamspec_common.streams import StreamIncomplete, StreamRefused
+from pamspec_common.telemetry import metrics
 from pamspec_relay.queries import erasures as queries
 from pamspec_relay.queries.erasures import Unlogged, UnloggedScope
 from pamspec_relay.settings import Settings
@@ -28,6 +28,7 @@ from pamspec_relay.settings import Settings
 _log = logging.getLogger(__name__)
 
 AT_ONCE = 500
+_LONGEST_PAUSE_S = 60.0
 _AWAY = (
     nats.errors.Error,
     StreamRefused,
@@ -53,16 +54,20 @@ class ErasureLogging:
 
     async def run(self, pool: Pool, client: Callable[[], Client | None], background: Background) -> None:
         """Rounds until the stop; a round that fails is followed by another."""
+        usual_s = self._settings.erasure_log_ms / 1000
+        pause_s = usual_s
         while not background.stopping.is_set():
             more = False
             try:
                 more = await self._round(pool, client())
-                self._failed = ""
+                self._failed, pause_s = "", usual_s
             except _AWAY as error:
                 self._stream = None
                 self._is_failing(f"{type(error).__name__}: {error}")
+                # What one place took before the other failed is told there again.
+                pause_s = min(pause_s * 2, max(usual_s, _LONGEST_PAUSE_S))
             if not more:
-                await background.pause(self._settings.erasure_log_ms / 1000)
+                await background.pause(pause_s)
 
     def part(self) -> Part:
         """What readiness says; nothing here keeps the service from its work."""
@@ -87,11 +92,13 @@ class ErasureLogging:
         return max(len(rows), len(scopes)) == AT_ONCE
 
     async def _opened(self, conn: Connection, client: Client) -> ErasureStream:
-        """The stream, looked at now and then; where it is missing all that the store knows is logged again."""
+        """The stream, looked at now and then; one that was made anew gets all that the store knows of once more."""
         if self._stream is None or time.monotonic() >= self._look_at:
             stream = ErasureStream(client, self._settings.relay_publish_timeout_ms / 1000)
-            if (await stream.ensure(self._settings.stream_replicas)).made:
-                await queries.forget(conn)
+            created = (await stream.ensure(self._settings.stream_replicas)).info.created
+            known, now = await queries.known_stream(conn)
+            if known != created:
+                await queries.begin_stream(conn, created, now)
             self._stream = stream
             self._look_at = time.monotonic() + self._settings.relay_stream_check_ms / 1000
         return self._stream
@@ -99,7 +106,7 @@ class ErasureLogging:
     def _is_failing(self, reason: str) -> None:
         if reason != self._failed:
             _log.warning("erasures not logged: %s", reason, extra={"action": "erasures_not_logged"})
-            telemetry.RELAY_ALARMS.add(1, {"kind": "erasure_log"})
+            metrics.RELAY_ALARMS.add(1, {"kind": "erasure_log"})
         self._failed = reason
 
 

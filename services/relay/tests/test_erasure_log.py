@@ -106,14 +106,51 @@ async def test_a_log_that_was_lost_is_written_again(ledger: Ledger, client: Clie
     await start_relay(erasure_log_ms=20)
     await until_logged(ledger)
     await client.request(f"$JS.API.STREAM.DELETE.{STREAM}", b"")
+    await until(lambda: holds_three(client), 30.0, 0.05)
 
-    async def there_again() -> bool:
-        try:
-            return len(ids(await logged(client))) == 3
-        except (nats.errors.Error, StreamRefused):
-            return False
 
-    await until(there_again, 30.0, 0.05)
+async def test_a_log_that_somebody_else_made_anew_is_written_again(
+    ledger: Ledger, client: Client, start_relay: StartRelay
+) -> None:
+    """As by a relay that was killed right after it made the stream."""
+    (scope,) = await ledger.add_scopes(1)
+    await erase(ledger, scope, range(1, 4))
+    relay = await start_relay(erasure_log_ms=20)
+    await until_logged(ledger)
+    await relay.stop()
+    await client.request(f"$JS.API.STREAM.DELETE.{STREAM}", b"")
+    await ErasureStream(client).ensure()
+    await start_relay(erasure_log_ms=20)
+    await until(lambda: holds_three(client), 30.0, 0.05)
+
+
+async def holds_three(client: Client) -> bool:
+    try:
+        return len(set(ids(await logged(client)))) == 3
+    except (nats.errors.Error, StreamRefused):
+        return False
+
+
+async def test_a_full_disk_beside_the_bus_is_no_flood_on_it(
+    ledger: Ledger, client: Client, start_relay: StartRelay, tmp_path: Path
+) -> None:
+    """What the bus took is told there again, but ever more seldom; and nothing counts as logged."""
+    directory = tmp_path / "files"
+    directory.touch()
+    (scope,) = await ledger.add_scopes(1)
+    await erase(ledger, scope, range(1, 4))
+    service = await start_relay(erasure_log_ms=20, checkpoint_dir=directory)
+
+    async def told() -> bool:
+        (part,) = [part for part in await service.readiness() if part.name == "erasure_log"]
+        return not part.ok
+
+    await until(told, 30.0, 0.05)
+    assert await ledger.conn.fetchval(WAITING_SQL) == 3
+    directory.unlink()
+    await until_logged(ledger)
+    assert len(ids(list(ErasureFiles(directory).entries()))) == 3
+    assert len(await logged(client)) < 12, "each pause is twice the one before"
 
 
 async def test_two_relays_share_the_work(ledger: Ledger, client: Client, start_relay: StartRelay) -> None:

@@ -14,6 +14,7 @@ from conftest import TemplateDatabase
 from pamspec_cli.servers import databases
 from pamspec_cli.servers.databases import Database
 from pamspec_cli.servers.nats import AgentUser, EmbeddedNats, NatsAddress
+from services.write.tests.delegating import STRANGERS, Delegating, delegating
 from services.write.tests.writer import Writer, started, stopped, write_settings
 
 
@@ -88,3 +89,10 @@ def hold(database: Database) -> Hold:
             await conn.close()
 
     return held
+
+
+@pytest_asyncio.fixture(loop_scope="session")
+async def given(shared: Writer) -> Delegating:
+    """Somebody who may grant, somebody to whom it is granted, and strangers of another tenant."""
+    await shared.admin.execute("INSERT INTO core.tenant VALUES ($1) ON CONFLICT DO NOTHING", STRANGERS.tenant_id)
+    return await delegating(shared)

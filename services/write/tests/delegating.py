@@ -10,6 +10,7 @@ from pamspec_common.principal import Principal
 from services.write.tests.test_rights import bind
 from services.write.tests.writer import PROVENANCE, TENANT, Document, Writer, claim
 
+STRANGERS = Principal("tenant:of-strangers", "agent:stranger", "agent", roles=frozenset({"admin"}))
 LONG_AGO, LATER, FAR = "2001-01-01T00:00:00Z", "2098-01-01T00:00:00Z", "2099-01-01T00:00:00Z"
 
 

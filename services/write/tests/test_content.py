@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from pamspec_write.documents.parts import MAX_CONTENT
-from services.write.tests.test_requests_by_contract import CREATE, DELETE, TRANSITION, UPDATE
+from services.write.tests.requests_of_contract import CREATE, DELETE, TRANSITION, UPDATE
 from services.write.tests.writer import AGENT, BACKEND, PROVENANCE, Document, Writer, claim
 
 

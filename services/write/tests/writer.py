@@ -355,3 +355,8 @@ def _draft() -> dict[str, Validator]:
         name.removesuffix(".schema.json"): contracts.validator_of({"$ref": schema["$id"]}, registry)
         for name, schema in schemas.items()
     }
+
+
+def move(writer: Writer, of: Document, dimension: str, target: str) -> Document:
+    """A transition after that answer."""
+    return writer.change(of, dimension=dimension, target_state=target, policy_basis="test")

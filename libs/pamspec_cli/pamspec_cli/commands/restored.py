@@ -70,7 +70,6 @@ async def _run(data: DataDirectory, *, dry: bool) -> int:
         assert client is not None
         scopes = await queries.every_scope(connection)
         held = await _anchored(client)
-        log = await _log(client, data)
         epoch = 1 + max(
             [
                 *(scope.ledger_epoch for scope in scopes),
@@ -82,7 +81,8 @@ async def _run(data: DataDirectory, *, dry: bool) -> int:
         lost = _lost(scopes, held, places)
         print(f"{len(scopes)} scopes are here, {len(lost)} that were signed since the backup are not")
         if dry:
-            print(f"{await _unknown(connection, log)} erasures in the log that this store does not know of")
+            unknown = await _unknown(connection, _log(client, data))
+            print(f"{unknown} erasures in the log that this store does not know of")
             return OK
         broken = await _accept(work, scopes, epoch)
         await queries.raise_empty(connection, epoch)
@@ -90,7 +90,7 @@ async def _run(data: DataDirectory, *, dry: bool) -> int:
             await work.give_up(tokens, checkpoint, of, epoch)
         print(f"every ledger is in epoch {epoch}; clients are told with their next request")
         await _remove_streams(client)
-        done = await _replay(addresses, connection, log, scopes, epoch)
+        done = await _replay(addresses, connection, _log(client, data), scopes, epoch)
     return _told(done, broken)
 
 
@@ -137,15 +137,21 @@ async def _anchored(client: Client) -> list[Anchored]:
     return found
 
 
-async def _log(client: Client, data: DataDirectory) -> list[LogEntry]:
-    """The erasure log of the bus, and that of the files."""
-    on_bus = [entry async for entry in ErasureStream(client).entries()]
-    return [*on_bus, *ErasureFiles(anchors.directory(data)).entries()]
+async def _log(client: Client, data: DataDirectory) -> AsyncIterator[LogEntry]:
+    """The erasure log of the bus, then that of the files."""
+    async for entry in ErasureStream(client).entries():
+        yield entry
+    for entry in ErasureFiles(anchors.directory(data)).entries():
+        yield entry
 
 
-async def _unknown(connection: Connection, log: list[LogEntry]) -> int:
-    ids = {one.erasure_id for entry in log for one in entry.erasures}
-    return len(ids - await queries.known(connection, ids))
+async def _unknown(connection: Connection, log: AsyncIterator[LogEntry]) -> int:
+    """How many erasures of the log the store does not know of."""
+    found: set[str] = set()
+    async for entry in log:
+        ids = {one.erasure_id for one in entry.erasures}
+        found |= ids - await queries.known(connection, ids)
+    return len(found)
 
 
 Lost = tuple[tuple[str, str] | None, Checkpoint, Held | None]
@@ -192,7 +198,7 @@ async def _remove_streams(client: Client) -> None:
 
 
 async def _replay(
-    addresses: Addresses, connection: Connection, log: list[LogEntry], scopes: list[Scope], epoch: int
+    addresses: Addresses, connection: Connection, log: AsyncIterator[LogEntry], scopes: list[Scope], epoch: int
 ) -> Replayed:
     with in_environment({"PAMSPEC_DATABASE_URL": addresses.of_role("write")}):
         settings = WriteSettings()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -19,6 +19,8 @@ from pamspec_common.principal import TokenSigner, service_principal
 from pamspec_common.strict_json import dumps
 
 _BATCH = 100
+_PART = 1000
+"""So many entries of the log are looked at together."""
 _GONE = frozenset({"object_not_found", "object_deleted", "object_redacted"})
 
 
@@ -49,25 +51,37 @@ class Replay:
     signer: TokenSigner
     epoch: int
 
-    async def run(self, log: Iterable[LogEntry], scopes: Sequence[Scope]) -> Replayed:
-        """Do again what the store does not know of; what is refused is left for the next run."""
+    async def run(self, log: AsyncIterator[LogEntry], scopes: Sequence[Scope]) -> Replayed:
+        """Do again what the store does not know of; what is refused is left for the next run.
+
+        Memory is bounded however long the log is: some of it is done before more is read.
+        """
         done = Replayed()
-        by_ledger = {scope.ledger_id.hex(): scope for scope in scopes}
-        of: dict[str, dict[str, Erased]] = defaultdict(dict)
-        deleted: set[str] = set()
-        for entry in log:
-            of[entry.ledger_id].update({one.erasure_id: one for one in entry.erasures})
-            if entry.scope_deleted_at is not None:
-                deleted.add(entry.ledger_id)
-        for ledger_id, erasures in of.items():
-            scope = by_ledger.get(ledger_id)
-            if scope is None:
-                done.nothing_left += len(erasures)
-            elif ledger_id in deleted and not scope.deleted:
-                await self._delete_scope(scope, done)
-            elif not scope.deleted:
-                await self._scope(scope, erasures, done)
+        here = {scope.ledger_id.hex(): scope for scope in scopes if not scope.deleted}
+        part: list[LogEntry] = []
+        async for entry in log:
+            part.append(entry)
+            if len(part) == _PART:
+                await self._part(part, here, done)
+                part.clear()
+        await self._part(part, here, done)
         return done
+
+    async def _part(self, log: Sequence[LogEntry], here: dict[str, Scope], done: Replayed) -> None:
+        """Some of the log; scopes that it deletes are not `here` any more."""
+        of: dict[str, dict[str, Erased]] = defaultdict(dict)
+        for entry in log:
+            scope = here.get(entry.ledger_id)
+            if scope is None:
+                done.nothing_left += len(entry.erasures)
+            elif entry.scope_deleted_at is not None:
+                if await self._delete_scope(scope, done):
+                    del here[entry.ledger_id]
+                    of.pop(entry.ledger_id, None)
+            else:
+                of[entry.ledger_id].update({one.erasure_id: one for one in entry.erasures})
+        for ledger_id, erasures in of.items():
+            await self._scope(here[ledger_id], erasures, done)
 
     async def _scope(self, scope: Scope, erasures: Mapping[str, Erased], done: Replayed) -> None:
         known = await queries.known(self.connection, erasures)
@@ -105,13 +119,15 @@ class Replay:
         refused = {name: found["error"]["code"] for name, found in zip(items, results, strict=True) if "error" in found}
         return {name: code for name, code in refused.items() if code not in _GONE}
 
-    async def _delete_scope(self, scope: Scope, done: Replayed) -> None:
+    async def _delete_scope(self, scope: Scope, done: Replayed) -> bool:
+        """Whether it is deleted now."""
         basis = f"restore:{self.epoch}"
         answer = await self._call(scope, "delete_scope", {"scope_id": scope.scope_id, "policy_basis": basis})
         if "error" in answer:
             done.refuse(answer["error"]["code"])
-        else:
-            done.scopes += 1
+            return False
+        done.scopes += 1
+        return True
 
     async def _call(self, scope: Scope, operation: str, document: Mapping[str, Any]) -> Mapping[str, Any]:
         token = self.signer.sign(service_principal("restore", scope.tenant_id))

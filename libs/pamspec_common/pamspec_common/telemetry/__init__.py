@@ -4,9 +4,8 @@ Invariant: every metric is declared in `metrics` and nowhere else; neither label
 and no label names a tenant, a scope or a principal (PAMSPEC P195).
 """
 
-from pamspec_common.telemetry import tracing
+from pamspec_common.telemetry import metrics, tracing
 from pamspec_common.telemetry.instruments import begin, catalogue, render_metrics, setup_metrics
 from pamspec_common.telemetry.logs import setup_logging
-from pamspec_common.telemetry.metrics import *  # noqa: F403
 
-__all__ = ["begin", "catalogue", "render_metrics", "setup_logging", "setup_metrics", "tracing"]
+__all__ = ["begin", "catalogue", "metrics", "render_metrics", "setup_logging", "setup_metrics", "tracing"]

@@ -148,6 +148,17 @@ def call(service: str, operation: str, received: str | None) -> Iterator[Span | 
         yield span
 
 
+def messages(system: str, operation: str, kind: str, destination: str, count: int) -> dict[str, str | int]:
+    """The attributes of work on a batch of messages, by the conventions of OpenTelemetry."""
+    return {
+        "messaging.system": system,
+        "messaging.operation.name": operation,
+        "messaging.operation.type": kind,
+        "messaging.destination.name": destination,
+        "messaging.batch.message_count": count,
+    }
+
+
 def batch(
     service: str, name: str, kind: SpanKind, received: Iterable[str | None], attributes: Attributes
 ) -> Span | None:

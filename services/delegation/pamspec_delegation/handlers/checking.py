@@ -21,7 +21,7 @@ from pamspec_common.documents import Actor
 from pamspec_common.peers import Peer
 from pamspec_common.principal import TokenSigner
 from pamspec_common.strict_json import dumps
-from pamspec_common.telemetry import DELEGATION_CHECK_SECONDS, DELEGATION_CHECKS
+from pamspec_common.telemetry.metrics import DELEGATION_CHECK_SECONDS, DELEGATION_CHECKS
 from pamspec_delegation.confirming import Confirmations, own_clock
 from pamspec_delegation.documents import Check, Explain, checked
 from pamspec_delegation.handlers.asked import audits, rights_of

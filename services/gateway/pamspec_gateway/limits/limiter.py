@@ -23,7 +23,7 @@ from pamspec_common.peers import Peer
 from pamspec_common.principal import Principal
 from pamspec_common.quotas import NO_QUOTAS, Quotas
 from pamspec_common.service import Background
-from pamspec_common.telemetry import BUDGET_LEFT, LIMITED
+from pamspec_common.telemetry.metrics import BUDGET_LEFT, LIMITED
 from pamspec_common.turns import Turns
 from pamspec_gateway.absences import Absences, tells_absence
 from pamspec_gateway.limits.budgets import MAX_WEIGHT, Spent

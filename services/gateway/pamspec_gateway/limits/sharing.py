@@ -18,7 +18,7 @@ from redis.backoff import NoBackoff
 from redis.exceptions import RedisError
 
 from pamspec_common.service import Background
-from pamspec_common.telemetry import LIMITS_SHARED
+from pamspec_common.telemetry.metrics import LIMITS_SHARED
 from pamspec_gateway.limits.budgets import Budget
 
 _log = logging.getLogger(__name__)

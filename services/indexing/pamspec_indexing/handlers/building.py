@@ -10,7 +10,6 @@ import logging
 from collections.abc import Mapping, Sequence
 from typing import Protocol
 
-from pamspec_common import telemetry
 from pamspec_common.calls import Call
 from pamspec_common.consuming.intake import PASSING
 from pamspec_common.peers import Peer
@@ -18,6 +17,7 @@ from pamspec_common.postgres import Connection, show_scopes
 from pamspec_common.principal import TokenSigner, service_principal
 from pamspec_common.service import Background
 from pamspec_common.strict_json import dumps
+from pamspec_common.telemetry import metrics
 from pamspec_indexing.handlers.entries import Projection
 from pamspec_indexing.model import Head
 from pamspec_indexing.queries import clearing, jobs, objects
@@ -94,7 +94,7 @@ class Building:
         else:
             missing, stale = await self._compare(conn, job, projection, heads)
             await jobs.progress(conn, job, below, len(heads), missing, stale)
-        telemetry.INDEX_JOB_OBJECTS.add(len(heads), {"index": job.index_id or "index:vectors", "kind": job.kind})
+        metrics.INDEX_JOB_OBJECTS.add(len(heads), {"index": job.index_id or "index:vectors", "kind": job.kind})
 
     async def _compare(
         self, conn: Connection, job: Job, projection: Rebuildable, heads: Sequence[Head]

@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 
-from pamspec_common import telemetry
 from pamspec_common.consuming.intake import PASSING
 from pamspec_common.service import Background, Part
+from pamspec_common.telemetry import metrics
 from pamspec_indexing.queries.indexes import fetch_lag
 from pamspec_indexing.store import Store
 
@@ -30,8 +30,8 @@ class Lag:
             try:
                 async with self._store.session() as conn:
                     self._note(await fetch_lag(conn), asyncio.get_running_loop().time())
-                telemetry.INDEX_LAG.set(self._seconds)
-                telemetry.INDEX_LAG_EVENTS.set(self._events)
+                metrics.INDEX_LAG.set(self._seconds)
+                metrics.INDEX_LAG_EVENTS.set(self._events)
                 background.recovered("lag")
             except PASSING:
                 pass  # the part "store" says so

@@ -11,11 +11,11 @@ import logging
 from collections.abc import Collection, Iterator, Sequence
 from hashlib import blake2b
 
-from pamspec_common import telemetry
 from pamspec_common.analysis import Analyzed, analyze, texts_of
 from pamspec_common.analysis.terms import VERSION
 from pamspec_common.errors import InvalidRequest
 from pamspec_common.postgres import Connection
+from pamspec_common.telemetry import metrics
 from pamspec_indexing.model import LEXICAL
 from pamspec_indexing.queries import lexical
 from pamspec_indexing.queries.objects import Indexed, fetch_contents
@@ -37,7 +37,7 @@ class Lexical:
         removed = [one for one in indexed if one.head.removed and one.head.known]
         if removed:
             await lexical.remove(conn, removed)
-            telemetry.INDEXED.add(len(removed), {"index": self.index_id})
+            metrics.INDEXED.add(len(removed), {"index": self.index_id})
         for group in _groups([one for one in indexed if not one.head.removed]):
             await self._index(conn, group)
 
@@ -94,10 +94,10 @@ class Lexical:
             analyzed += await _analyzed([contents[place] for place in fresh])
             rows = [(group[p], found, digests[p]) for p, found in zip(fresh, analyzed, strict=True)]
             await lexical.add(conn, rows)
-        telemetry.INDEXED.add(len(group), {"index": self.index_id})
+        metrics.INDEXED.add(len(group), {"index": self.index_id})
         cut = sum(one.truncated for one in analyzed)
         if cut:
-            telemetry.INDEX_TRUNCATED.add(cut, {"index": self.index_id})
+            metrics.INDEX_TRUNCATED.add(cut, {"index": self.index_id})
 
 
 def _changed(one: Indexed, digest: bytes | None, known: dict[tuple[int, int], bytes]) -> bool:
@@ -136,7 +136,7 @@ def _texts(content: bytes) -> list[str]:
         return texts_of(content)
     except InvalidRequest:
         _log.exception("a content cannot be read", extra={"action": "content_unreadable"})
-        telemetry.INDEX_UNREADABLE.add(1)
+        metrics.INDEX_UNREADABLE.add(1)
         return []
 
 

@@ -15,7 +15,6 @@ from dataclasses import dataclass, field
 
 import nats.errors
 
-from pamspec_common import telemetry
 from pamspec_common.checkpoint_bucket import CheckpointBucket, Entry, Held
 from pamspec_common.checkpoint_files import CheckpointFiles
 from pamspec_common.checkpoints import Checkpoint, Signer, hash_bytes, hash_text, is_signed, read
@@ -23,6 +22,7 @@ from pamspec_common.instants import wire
 from pamspec_common.merkle import Frontier, Node, leaf_hashes
 from pamspec_common.postgres import Connection
 from pamspec_common.streams import StreamIncomplete, StreamRefused
+from pamspec_common.telemetry import metrics
 from pamspec_relay.queries import Claim
 from pamspec_relay.queries import checkpoints as queries
 from pamspec_relay.queries.checkpoints import ScopeState, Stored
@@ -89,7 +89,7 @@ class Checkpointer:
         if kept:
             nodes = {item.state.scope_key: item.nodes for item in kept}
             if await queries.store(conn, claim, [item.stored() for item in kept], nodes):
-                telemetry.CHECKPOINTS.add(len(kept), {"partition": str(claim.partition)})
+                metrics.CHECKPOINTS.add(len(kept), {"partition": str(claim.partition)})
         return behind
 
     async def _grow(self, conn: Connection, states: Iterable[ScopeState]) -> tuple[list[Grown], list[int]]:
@@ -173,7 +173,7 @@ class Checkpointer:
         item.anchored_at = -(held.sequence if held is not None else 0)
         if held is None:
             _log.error("anchor lost: %s", state.scope_id, extra={"action": "checkpoint_anchor_lost"})
-            telemetry.RELAY_ALARMS.add(1, {"kind": "checkpoint_anchor_lost"})
+            metrics.RELAY_ALARMS.add(1, {"kind": "checkpoint_anchor_lost"})
         elif anchor is not None and anchor.size > item.checkpoint.size:
             # The tree is being built anew; the bucket keeps the larger one until then.
             self._floors[state.scope_key] = anchor.size
@@ -208,7 +208,7 @@ class Checkpointer:
         if self.refused.get(state.scope_key) != reason:
             text = "no checkpoint of %s: %s; see  pamspec verify"
             _log.error(text, state.scope_id, reason, extra={"action": "checkpoint_refused"})
-            telemetry.RELAY_ALARMS.add(1, {"kind": "checkpoint_refused"})
+            metrics.RELAY_ALARMS.add(1, {"kind": "checkpoint_refused"})
         self.refused[state.scope_key] = reason
 
     def _is_away(self, reason: str) -> None:

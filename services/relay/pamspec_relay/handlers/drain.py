@@ -12,9 +12,8 @@ from dataclasses import dataclass
 
 from opentelemetry.trace import Span, SpanKind
 
-from pamspec_common import telemetry
 from pamspec_common.postgres import Connection
-from pamspec_common.telemetry import tracing
+from pamspec_common.telemetry import metrics, tracing
 from pamspec_relay import queries
 from pamspec_relay.handlers import resync
 from pamspec_relay.handlers.settle import Settling
@@ -111,13 +110,7 @@ class Drain:
 
     def _span(self, batch: _Batch) -> Span | None:
         name = self._tenure.stream_name
-        attributes: tracing.Attributes = {
-            "messaging.system": "nats",
-            "messaging.operation.name": "publish",
-            "messaging.operation.type": "send",
-            "messaging.destination.name": name,
-            "messaging.batch.message_count": len(batch.ids),
-        }
+        attributes = tracing.messages("nats", "publish", "send", name, len(batch.ids))
         return tracing.batch("relay", f"publish {name}", SpanKind.PRODUCER, batch.traces, attributes)
 
     async def _land(self) -> None:
@@ -134,8 +127,8 @@ class Drain:
             raise
         self._flight = None
         batch.landed()
-        telemetry.RELAY_BATCH_SECONDS.observe(time.monotonic() - batch.sent_at)
-        telemetry.RELAY_BATCH_EVENTS.observe(batch.prepared.count)
+        metrics.RELAY_BATCH_SECONDS.observe(time.monotonic() - batch.sent_at)
+        metrics.RELAY_BATCH_EVENTS.observe(batch.prepared.count)
         self._settling.add(batch.ids, self._last_seq)
 
     async def _rest(self) -> None:

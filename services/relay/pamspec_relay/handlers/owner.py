@@ -11,8 +11,9 @@ import asyncpg
 import nats.errors
 from nats.aio.client import Client
 
-from pamspec_common import streams, telemetry
+from pamspec_common import streams
 from pamspec_common.postgres import Pool
+from pamspec_common.telemetry import metrics
 from pamspec_relay.handlers.drain import Drain
 from pamspec_relay.handlers.lease import Lease
 from pamspec_relay.handlers.resync import resync
@@ -105,7 +106,7 @@ class Owner:
         if self._halted != str(error):
             self._halted = str(error)
             _log.error("%s", error, extra={"action": "relay_halted", "partition": self.lease.claim.partition})
-            telemetry.RELAY_ALARMS.add(1, {"kind": "halted"})
+            metrics.RELAY_ALARMS.add(1, {"kind": "halted"})
         self.status.became("halted", str(error))
 
     def _doubt(self, error: BaseException) -> None:
@@ -113,7 +114,7 @@ class Owner:
         if self.status.reason != reason:
             _log.warning("%s", reason, extra={"action": "relay_doubt", "partition": self.lease.claim.partition})
         self.status.became("retrying", reason)
-        telemetry.RELAY_RESYNCS.add(1, {"partition": str(self.lease.claim.partition)})
+        metrics.RELAY_RESYNCS.add(1, {"partition": str(self.lease.claim.partition)})
 
     async def _pause(self, seconds: float) -> None:
         try:

@@ -9,9 +9,10 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator, Mapping, Sequence
 
-from pamspec_common import streams, telemetry
+from pamspec_common import streams
 from pamspec_common.bus import ledger_subject
 from pamspec_common.streams import StreamInfo
+from pamspec_common.telemetry import metrics
 from pamspec_relay import queries
 from pamspec_relay.handlers.tenure import Tenure
 from pamspec_relay.model import Entry, Halted, LeaseLost, Position, Ranges, Seen, Span, fitting, pages, seen
@@ -42,7 +43,7 @@ async def repair(tenure: Tenure, info: StreamInfo, reason: str, *, fresh: bool) 
         raise LeaseLost(f"the position of partition {tenure.partition} is another's")
     count = last_seq - info.last_seq
     _log.info("repaired", extra={"action": "relay_repaired", "partition": tenure.partition, "count": count})
-    telemetry.RELAY_REPAIRED.add(count, {"partition": str(tenure.partition)})
+    metrics.RELAY_REPAIRED.add(count, {"partition": str(tenure.partition)})
     return position
 
 

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import asyncio
 
-from pamspec_common import telemetry
 from pamspec_common.postgres import Connection
+from pamspec_common.telemetry import metrics
 from pamspec_relay import queries
 from pamspec_relay.handlers.tenure import Tenure
 from pamspec_relay.model import Doubt
@@ -79,8 +79,8 @@ class Settling:
             self.settled += count
             self._tenure.status.stream_seq = upto
             partition = {"partition": str(self._tenure.partition)}
-            telemetry.RELAYED.add(count, partition)
-            telemetry.STREAM_SEQUENCE.set(upto, partition)
+            metrics.RELAYED.add(count, partition)
+            metrics.STREAM_SEQUENCE.set(upto, partition)
             self._emptied.set()
 
     def _ended(self) -> None:

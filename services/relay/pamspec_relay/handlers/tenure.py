@@ -10,8 +10,8 @@ from typing import Any
 
 from nats.aio.client import Client
 
-from pamspec_common import telemetry
 from pamspec_common.postgres import Connection
+from pamspec_common.telemetry import metrics
 from pamspec_relay.handlers.lease import Lease
 from pamspec_relay.model import CHAIN_MESSAGES, Entry
 from pamspec_relay.publisher import Publisher
@@ -100,4 +100,4 @@ class Tenure:
     def alarm(self, kind: str, message: str) -> None:
         """Tell operators, by log and metric, of what should not happen in normal service."""
         _log.error("%s: %s", kind, message, extra={"action": f"relay_{kind}", "partition": self.partition})
-        telemetry.RELAY_ALARMS.add(1, {"kind": kind})
+        metrics.RELAY_ALARMS.add(1, {"kind": kind})

@@ -25,8 +25,17 @@ FROM unnest($1::text[], $2::bigint[]) AS k(erasure_id, scope_key)
 WHERE e.erasure_id = k.erasure_id AND e.scope_key = k.scope_key
 """
 NOTE_SCOPES_SQL = "UPDATE core.scope_deletion SET logged_at = clock_timestamp() WHERE scope_key = ANY($1::bigint[])"
-FORGET_SQL = "UPDATE core.erasure SET logged_at = NULL WHERE logged_at IS NOT NULL"
-FORGET_SCOPES_SQL = "UPDATE core.scope_deletion SET logged_at = NULL WHERE logged_at IS NOT NULL"
+STREAM_SQL = "SELECT created, clock_timestamp() FROM relay.erasure_stream RIGHT JOIN (SELECT) always ON true"
+KEEP_STREAM_SQL = """
+INSERT INTO relay.erasure_stream (created) VALUES ($1) ON CONFLICT (one) DO UPDATE SET created = excluded.created
+"""
+# What was logged before a moment, some of it at a time: what is logged again meanwhile is left alone.
+FORGET_SQL = """
+UPDATE core.erasure SET logged_at = NULL WHERE (erasure_id, scope_key) IN (
+  SELECT erasure_id, scope_key FROM core.erasure WHERE logged_at < $1 LIMIT $2)
+"""
+FORGET_SCOPES_SQL = "UPDATE core.scope_deletion SET logged_at = NULL WHERE logged_at < $1"
+_FORGOTTEN_AT_ONCE = 10_000
 
 
 class Unlogged(NamedTuple):
@@ -75,7 +84,16 @@ async def note(conn: Connection, rows: Sequence[Unlogged], scopes: Sequence[Unlo
         await conn.execute(NOTE_SCOPES_SQL, [row.scope_key for row in scopes])
 
 
-async def forget(conn: Connection) -> None:
-    """The log is gone: everything is to be logged again."""
-    await conn.execute(FORGET_SQL)
-    await conn.execute(FORGET_SCOPES_SQL)
+async def known_stream(conn: Connection) -> tuple[str | None, datetime]:
+    """When the stream was made that holds what is logged, as the server wrote it; and the store's clock."""
+    row = await conn.fetchrow(STREAM_SQL)
+    assert row is not None
+    return row[0], row[1]
+
+
+async def begin_stream(conn: Connection, created: str, before: datetime) -> None:
+    """The log is another stream now: what was logged before is to be logged again. Cut off, it can be called again."""
+    while await conn.execute(FORGET_SQL, before, _FORGOTTEN_AT_ONCE) == f"UPDATE {_FORGOTTEN_AT_ONCE}":
+        continue
+    await conn.execute(FORGET_SCOPES_SQL, before)
+    await conn.execute(KEEP_STREAM_SQL, created)

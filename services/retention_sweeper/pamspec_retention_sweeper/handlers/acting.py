@@ -15,13 +15,13 @@ from typing import Any
 
 import orjson
 
-from pamspec_common import telemetry
 from pamspec_common.calls import Answer, Call
 from pamspec_common.errors import ServiceUnavailable
 from pamspec_common.peers import Peer
 from pamspec_common.principal import TokenSigner, service_principal
 from pamspec_common.service import Background
 from pamspec_common.strict_json import dumps
+from pamspec_common.telemetry import metrics
 from pamspec_retention_sweeper.handlers.following import scored, steps_of
 from pamspec_retention_sweeper.model.commands import command_of
 from pamspec_retention_sweeper.queries import objects, scopes
@@ -108,7 +108,7 @@ class Acting:
         done = set(outcome.done)
         for one in claimed:
             how = "refused" if one.object_id in outcome.refused else "done" if one.object_id in done else "changed"
-            telemetry.RETENTION_STEPS.add(1, {"action": one.action, "outcome": how})
+            metrics.RETENTION_STEPS.add(1, {"action": one.action, "outcome": how})
 
     async def _send(self, scope: DueScope, claimed: Sequence[Claim]) -> Answer:
         """The answer of the batch; ServiceUnavailable where nobody knows what came of it."""

@@ -11,7 +11,6 @@ from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
-from pamspec_common import telemetry
 from pamspec_common.analysis import sought
 from pamspec_common.errors import PamspecError
 from pamspec_common.instants import wire
@@ -19,6 +18,7 @@ from pamspec_common.needles import NeedleSeal
 from pamspec_common.postgres import Connection
 from pamspec_common.service import Background, Part
 from pamspec_common.surfaces import PAGE_BYTES, unsettled
+from pamspec_common.telemetry import metrics
 from pamspec_retention_sweeper.model.erasures import ABSENT, Seen, clean, left, noted, wait_s, waiting
 from pamspec_retention_sweeper.queries import erasures as queries
 from pamspec_retention_sweeper.queries import scans
@@ -72,8 +72,8 @@ class ErasureJob:
         async with self._store.session() as conn:
             due = await queries.due(conn, _SCOPES_A_TURN)
             self._standing = await queries.standing(conn)
-        telemetry.ERASURES_OPEN.set(self._standing.open)
-        telemetry.ERASURES_FAILING.set(self._standing.failing)
+        metrics.ERASURES_OPEN.set(self._standing.open)
+        metrics.ERASURES_FAILING.set(self._standing.failing)
         busy = False
         for scope_key in due:
             busy |= await self.verify(scope_key)
@@ -97,7 +97,7 @@ class ErasureJob:
                     done.append(await self._whole(conn, scope_key, one))
             await queries.note(conn, scope_key, done)
         for each in done:
-            telemetry.ERASURE_CHECKS.add(1, {"result": "closed" if each.closed else "open"})
+            metrics.ERASURE_CHECKS.add(1, {"result": "closed" if each.closed else "open"})
         return len(claimed) == limit
 
     def _noted(self, one: Erasure, seen: Mapping[str, Seen], now: str) -> Noted:

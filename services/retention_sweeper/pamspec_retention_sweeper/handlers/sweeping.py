@@ -11,11 +11,11 @@ from collections.abc import Mapping
 from datetime import datetime, timedelta
 from typing import Any
 
-from pamspec_common import telemetry
 from pamspec_common.errors import PamspecError
 from pamspec_common.peers import Peer
 from pamspec_common.principal import TokenSigner
 from pamspec_common.service import Background, Part
+from pamspec_common.telemetry import metrics
 from pamspec_retention_sweeper.handlers.acting import Acting
 from pamspec_retention_sweeper.handlers.following import follow
 from pamspec_retention_sweeper.queries import scopes
@@ -81,9 +81,9 @@ class Sweeping:
     async def _measure(self) -> None:
         async with self._store.session() as conn:
             found = await scopes.backlog(conn, self._ahead, _COUNTED)
-        telemetry.RETENTION_DUE.set(found.objects)
+        metrics.RETENTION_DUE.set(found.objects)
         lag = 0.0 if found.oldest is None else _seconds_since(found.oldest, self._ahead)
-        telemetry.RETENTION_LAG.set(lag)
+        metrics.RETENTION_LAG.set(lag)
         self._backlog = {"due": found.objects, "lag_s": round(lag, 1), "scopes_behind": found.scopes_behind}
 
     def part(self) -> Part:

@@ -11,12 +11,13 @@ import asyncio
 import time
 from collections.abc import Sequence
 
-from pamspec_common import ids, telemetry
+from pamspec_common import ids
 from pamspec_common.calls import Answer
 from pamspec_common.documents import Actor, Retention
 from pamspec_common.errors import PamspecError
 from pamspec_common.postgres import Pool, connection, scoped
 from pamspec_common.service import Background
+from pamspec_common.telemetry import metrics
 from pamspec_write.documents.holds import HoldObject
 from pamspec_write.handlers.lanes import Lanes
 from pamspec_write.model.commands import Command, operation_hash
@@ -63,7 +64,7 @@ class HoldJob:
         """A turn for each of the holds that waited longest; whether one of them has more to do."""
         async with connection(self._pool, self._settings.pool_wait_ms) as conn:
             due = await holds_due(conn, _HOLDS_AT_ONCE)
-        telemetry.HOLDS_UNDER_WAY.set(len(due))
+        metrics.HOLDS_UNDER_WAY.set(len(due))
         busy = False
         for ref, hold_id in due:
             async with (
@@ -119,8 +120,8 @@ class HoldJob:
         commands = [self._command(hold, object_id, target, operation) for object_id, target in objects]
         answers: list[Answer] = await asyncio.gather(*(self._lanes.submit(command) for command in commands))
         refused = sum(answer.status >= 400 for answer in answers)
-        telemetry.HOLD_OBJECTS.add(len(answers) - refused, {"move": operation, "outcome": "done"})
-        telemetry.HOLD_OBJECTS.add(refused, {"move": operation, "outcome": "refused"})
+        metrics.HOLD_OBJECTS.add(len(answers) - refused, {"move": operation, "outcome": "done"})
+        metrics.HOLD_OBJECTS.add(refused, {"move": operation, "outcome": "refused"})
         return not refused
 
     def _command(self, hold: LeasedHold, object_id: str, target: Retention, operation: str) -> Command:

@@ -12,12 +12,13 @@ from dataclasses import dataclass
 
 import asyncpg
 
-from pamspec_common import strict_json, telemetry
+from pamspec_common import strict_json
 from pamspec_common.calls import Answer
 from pamspec_common.errors import InvalidRequest, ServiceUnavailable
 from pamspec_common.postgres import Pool, connection
 from pamspec_common.principal import Principal
 from pamspec_common.quotas import quotas_of
+from pamspec_common.telemetry import metrics
 from pamspec_common.transfer import MAX_LINE, Manifest
 from pamspec_write.documents.transfer import Import
 from pamspec_write.handlers.access import Access, own_actor
@@ -116,7 +117,7 @@ class Imports:
                 _log.info("an import repeats an id: %s", error.constraint_name, extra={"action": "import_refused"})
                 raise storing.refused("an id in it, or just before it, stands twice.") from None
         if storing.partition is not None:
-            telemetry.LEDGER_ENTRIES.add(str(storing.partition), amount=storing.stored)
+            metrics.LEDGER_ENTRIES.add(str(storing.partition), amount=storing.stored)
             await self._wake(storing.partition)
         return answer
 

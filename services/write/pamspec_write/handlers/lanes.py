@@ -16,13 +16,12 @@ from collections.abc import Awaitable, Callable, Iterable, Sequence
 import asyncpg
 from opentelemetry.trace import SpanKind
 
-from pamspec_common import telemetry
 from pamspec_common.authorization.rights import Authorizer
 from pamspec_common.calls import Answer, refusal
 from pamspec_common.errors import InternalError, PamspecError, ServiceUnavailable
 from pamspec_common.postgres import Pool, distrust
 from pamspec_common.quotas import quotas_of
-from pamspec_common.telemetry import tracing
+from pamspec_common.telemetry import metrics, tracing
 from pamspec_write.handlers.commit import AuthorizationMoved, Committed, SnapshotTaken, UsesMoved, commit
 from pamspec_write.handlers.queues import Queue, Waiting
 from pamspec_write.handlers.rules import Rules
@@ -150,11 +149,11 @@ class Lanes:
         except Exception as error:
             await self._failed(group, error)
             return
-        telemetry.BATCHES.add(1, {"result": "committed"})
-        telemetry.BATCH_SECONDS.observe(time.monotonic() - started)
-        telemetry.BATCH_COMMANDS.observe(len(done.answers))
+        metrics.BATCHES.add(1, {"result": "committed"})
+        metrics.BATCH_SECONDS.observe(time.monotonic() - started)
+        metrics.BATCH_COMMANDS.observe(len(done.answers))
         for partition, entries in done.entries.items():
-            telemetry.LEDGER_ENTRIES.add(str(partition), amount=entries)
+            metrics.LEDGER_ENTRIES.add(str(partition), amount=entries)
         by_work = {id(waiting.work): waiting for waiting in group}
         for work, answer in done.answers:
             by_work[id(work)].answer(answer)
@@ -182,7 +181,7 @@ class Lanes:
                 raise ServiceUnavailable("The store is out of space; the operator must act.", retry_after=30) from None
             except _LOST as error:
                 _log.warning("store lost: %s", error, extra={"action": "commit_lost", "count": attempt})
-                telemetry.BATCHES.add(1, {"result": "lost"})
+                metrics.BATCHES.add(1, {"result": "lost"})
                 await distrust(self._pool)
                 for work in works:
                     try_again(work)
@@ -193,7 +192,7 @@ class Lanes:
 
     async def _failed(self, group: Sequence[Waiting], error: Exception) -> None:
         """An error that nobody expected: alone it is answered, in company each runs by itself."""
-        telemetry.BATCHES.add(1, {"result": "failed"})
+        metrics.BATCHES.add(1, {"result": "failed"})
         if len(group) == 1:
             _log.error("command failed", exc_info=error, extra={"action": "command_failed"})
             _answer_all(group, InternalError())

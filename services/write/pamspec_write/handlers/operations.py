@@ -10,13 +10,12 @@ from typing import Any
 
 import msgspec
 
-from pamspec_common import telemetry
 from pamspec_common.calls import Answer, Call, Operations, refusal
 from pamspec_common.denials import Denials
 from pamspec_common.documents import own_operation_id
 from pamspec_common.errors import PamspecError, ServiceUnavailable, VersionConflict
 from pamspec_common.principal import Principal, TokenVerifier
-from pamspec_common.telemetry import tracing
+from pamspec_common.telemetry import metrics, tracing
 from pamspec_write.documents import REQUESTS
 from pamspec_write.documents.decoding import decode
 from pamspec_write.documents.scopes import CreateScope
@@ -63,15 +62,15 @@ Admit = Callable[[Call, dict[str, Any], Principal], Awaitable[Awaitable[Answer]]
 def _count(operation: str, answer: Answer) -> None:
     """Count the outcome; a stale command is everyday business: one line in the log, no traceback."""
     if answer.status < 400:
-        telemetry.COMMANDS.add(operation, "done")
+        metrics.COMMANDS.add(operation, "done")
         if operation != "batch" or CONFLICT not in answer.body:
             return
     codes = _codes(answer)
     if answer.status >= 400:
-        telemetry.COMMANDS.add(operation, codes[0])
+        metrics.COMMANDS.add(operation, codes[0])
     conflicts = codes.count(VersionConflict.code)
     if conflicts:
-        telemetry.VERSION_CONFLICTS.add(conflicts, {"operation": operation})
+        metrics.VERSION_CONFLICTS.add(conflicts, {"operation": operation})
         _log.info("version conflict", extra={"action": "version_conflict", "operation": operation, "count": conflicts})
 
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import logging
 
-from pamspec_common import telemetry
 from pamspec_common.errors import ServiceUnavailable
 from pamspec_common.postgres import Pool, connection
 from pamspec_common.service import Background, Part
+from pamspec_common.telemetry import metrics
 from pamspec_write.queries.outbox import OUTBOX_DEPTH_SQL
 from pamspec_write.settings import Settings
 
@@ -33,8 +33,8 @@ class OutboxBound:
             row = await conn.fetchrow(OUTBOX_DEPTH_SQL, self._settings.outbox_limit)
         assert row is not None
         self.depth, self.age_s = row["depth"], row["age"]
-        telemetry.WRITE_OUTBOX_DEPTH.set(self.depth)
-        telemetry.WRITE_OUTBOX_AGE.set(self.age_s)
+        metrics.WRITE_OUTBOX_DEPTH.set(self.depth)
+        metrics.WRITE_OUTBOX_AGE.set(self.age_s)
 
     async def watch(self, background: Background) -> None:
         """Sample until the service stops."""
