@@ -44,6 +44,11 @@ class DataDirectory:
         """Where the running service listens: JSON, gone when it has stopped."""
         return self.path / "state.json"
 
+    @property
+    def unfinished_restore(self) -> Path:
+        """There while a backup is in place whose erasures have still to be done again: nothing may serve it."""
+        return self.path / "postgres" / "restore.unfinished"
+
     def __enter__(self) -> "DataDirectory":
         self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
         self.path.chmod(0o700)

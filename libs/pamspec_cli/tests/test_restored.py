@@ -127,6 +127,8 @@ async def way_back(up: Up, backup: Path) -> Restored:
     assert await up.stop() == 0
     code, out, err = await pamspec("backup", up.data, "--restore", str(backup))
     assert code == 0, out + err
+    code, _, err = await pamspec("up", up.data)
+    assert (code, "nothing may serve yet" in err) == (1, True), err
     code, out, err = await pamspec("restored", up.data, "--dry-run")
     assert (code, "3 erasures" in out) == (0, True), out + err
     code, out, err = await pamspec("restored", up.data)

@@ -135,6 +135,7 @@ def _restore(data: DataDirectory, source: Path) -> int:
             kept = _aside(store)
             place.rename(kept)
             print(f"the store that was there is now {kept}: remove it when it is not needed any more")
+        data.unfinished_restore.touch(mode=0o600)
         draft.rename(place)
     print(f"{source} is in place. Nothing may serve yet: call  pamspec restored --data {data.path}  next")
     return OK

@@ -91,6 +91,8 @@ async def _run(data: DataDirectory, *, dry: bool) -> int:
         print(f"every ledger is in epoch {epoch}; clients are told with their next request")
         await _remove_streams(client)
         done = await _replay(addresses, connection, _log(client, data), scopes, epoch)
+    # Also where something was refused: whoever has to release a hold needs the service for it.
+    data.unfinished_restore.unlink(missing_ok=True)
     return _told(done, broken)
 
 

@@ -89,6 +89,10 @@ async def _until_signal(data: DataDirectory, arguments: argparse.Namespace) -> i
 
 
 async def _serve(data: DataDirectory, arguments: argparse.Namespace) -> None:
+    if data.unfinished_restore.exists() and not os.environ.get("PAMSPEC_DATABASE_URL"):
+        raise ServerError(
+            f"a backup was put here that nothing may serve yet: call  pamspec restored --data {data.path}"
+        )
     key = development.chosen_key(data)
     print(f"starting  servers and services on {data.path}", flush=True)
     async with AsyncExitStack() as stack:
