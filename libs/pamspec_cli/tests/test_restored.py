@@ -200,8 +200,16 @@ async def test_ledgers_bus_and_followers_go_on_in_a_new_epoch(restored: Restored
 async def test_a_backup_of_the_new_history_is_not_erased_by_the_old_one(
     restored: Restored, memory: AsyncClient, tmp_path: Path
 ) -> None:
-    """What was written under the same ids after a restore is of another history, also when that is restored in turn."""
+    """What was written under the same ids after a restore is of another history, also when that is restored in turn.
+
+    And what a hold of the time of the backup keeps is erased once it is released.
+    """
     up = restored.up
+    await memory.create(
+        scope_id=SCOPE, object_id="obj:held", object_type="decision", canonical_content="held", provenance=PROVENANCE
+    )
+    hold = await memory.place_hold(scope_id=SCOPE, object_type="decision", policy_basis="a matter")
+    await until_it_is(memory, "legal_hold")
     past = await memory.read(scope_id=SCOPE, object_id="obj:past")
     await memory.update(
         scope_id=SCOPE,
@@ -214,14 +222,43 @@ async def test_a_backup_of_the_new_history_is_not_erased_by_the_old_one(
     second = tmp_path / "second"
     code, out, err = await pamspec("backup", up.data, "--to", str(second))
     assert code == 0, out + err
+    await release_and_delete(memory, hold.hold_id)
+    await until_logged(up)
     assert await up.stop() == 0
     code, out, err = await pamspec("backup", up.data, "--restore", str(second))
     assert code == 0, out + err
     code, out, err = await pamspec("restored", up.data)
-    assert (code, "erased again: 0 objects and relationships, 0 scopes" in out) == (0, True), out + err
+    assert (code, "erased again: 0 objects and relationships, 0 scopes" in out) == (1, True), out + err
+    assert "NOT erased again: 1 (legal_hold)" in out
     await up.start()
     async with client(up) as again:
         assert (await again.read(scope_id=SCOPE, object_id="obj:past")).content == {"text": "of the new history"}
+        assert (await again.read(scope_id=SCOPE, object_id="obj:held")).content == "held"
+        await again.release_hold(scope_id=SCOPE, hold_id=hold.hold_id, policy_basis="settled")
+        await until_it_is(again, "retained")
+    assert await up.stop() == 0
+    code, out, err = await pamspec("restored", up.data)
+    assert (code, "erased again: 1 objects and relationships, 0 scopes" in out) == (0, True), out + err
+    await up.start()
+    async with client(up) as again:
+        with pytest.raises(ObjectDeleted):
+            await again.read(scope_id=SCOPE, object_id="obj:held")
+
+
+async def until_it_is(memory: AsyncClient, retention_state: str) -> str:
+    """The job of holds has moved what is held; its version then."""
+    async with asyncio.timeout(60):
+        while True:
+            held = await memory.read(scope_id=SCOPE, object_id="obj:held")
+            if held.retention_state == retention_state:
+                return held.version_id
+            await asyncio.sleep(0.05)
+
+
+async def release_and_delete(memory: AsyncClient, hold_id: str) -> None:
+    await memory.release_hold(scope_id=SCOPE, hold_id=hold_id, policy_basis="settled")
+    version_id = await until_it_is(memory, "retained")
+    await memory.delete(scope_id=SCOPE, object_id="obj:held", expected_version_id=version_id, policy_basis="asked")
 
 
 async def test_a_running_service_and_a_directory_without_backup_are_refused(up: Up, tmp_path: Path) -> None:
