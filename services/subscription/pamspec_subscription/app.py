@@ -12,7 +12,7 @@ from pamspec_common.calls import Operations
 from pamspec_common.denials import Denials
 from pamspec_common.errors import PamspecError
 from pamspec_common.peers import Peer, RemotePeer, closing, peer_session
-from pamspec_common.principal import TokenSigner, TokenVerifier
+from pamspec_common.principal import Principal, TokenSigner, TokenVerifier
 from pamspec_common.quotas import quotas_of
 from pamspec_common.service import Background, Part, Service
 from pamspec_subscription.channels.channel import Surroundings
@@ -145,19 +145,20 @@ class _App:
                 await self._lifecycle.close_deleted()
                 await self._lifecycle.close_unacknowledged(unacknowledged)
                 await self._lifecycle.close_delegated()
+                await self._lifecycle.remove_offboarded()
                 await self._store.forget_deliveries(timedelta(seconds=self._settings.webhook_log_s))
                 self._background.recovered("upkeep")
             except PamspecError as error:
                 _log.info("upkeep waits: %s", error, extra={"action": "upkeep_waits"})
 
-    async def _revoke(self, subscription: Subscription, position: int) -> str:
-        """Close what may receive nothing any more; the reason, as its terminal record has it."""
+    async def _revoke(self, subscription: Subscription, principal: Principal, position: int) -> str | None:
+        """Close what may not be received any more; the reason as its terminal record has it, None where it is kept."""
         try:
-            closed = await self._lifecycle.close(subscription, "authorization_revoked", position)
+            found = await self._lifecycle.revoke(subscription, principal, position)
         except PamspecError as error:
             _log.warning("a revoked subscription is closed later: %s", error, extra={"action": "close_waits"})
-            return "authorization_revoked"
-        return closed.closed_reason or "authorization_revoked"
+            return None
+        return None if found.state == "open" else found.closed_reason
 
     async def _drain(self) -> None:
         await self._registry.drain(self._settings.drain_s)

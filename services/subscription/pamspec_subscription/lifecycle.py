@@ -17,7 +17,7 @@ from pamspec_common.calls import Answer, Call
 from pamspec_common.errors import PamspecError, ServiceUnavailable, told_error
 from pamspec_common.peers import Peer
 from pamspec_common.postgres import Connection, scoped
-from pamspec_common.principal import TokenSigner, service_principal
+from pamspec_common.principal import Principal, TokenSigner, service_principal
 from pamspec_common.strict_json import dumps
 from pamspec_common.telemetry.metrics import SUBSCRIPTION_CLOSES
 from pamspec_subscription.matching import Matcher
@@ -29,6 +29,7 @@ from pamspec_subscription.store import Store, read_page
 _log = logging.getLogger(__name__)
 
 _SCAN_STEPS = 100
+_REVOCATIONS = 5
 _PAGE = 500
 
 
@@ -62,9 +63,39 @@ class Lifecycle:
         `delivered` is how far a channel of this process is, when that is more than the row knows.
         """
         async with self._store.session() as conn:
-            await subscriptions.closing(conn, *open_.key, reason, delivered)
+            await subscriptions.closing(conn, open_.key, reason, delivered)
             closing = await self._loaded(conn, open_)
         return await self._finish_closing(closing) if closing.state == "closing" else closing
+
+    async def revoke(self, open_: Subscription, principal: Principal, delivered: int = 0) -> Subscription:
+        """Close what a principal may not receive any more; still open where its tenant is suspended, or where it may.
+
+        Decided by the rights as they are now: a tenant that was suspended and resumed meanwhile loses nothing.
+        """
+        for _ in range(_REVOCATIONS):
+            async with self._store.session() as conn:
+                found = await self._loaded(conn, open_)
+                if found.state == "open" and not found.suspended and not await self._receives(conn, principal, found):
+                    await subscriptions.closing(
+                        conn, found.key, "authorization_revoked", delivered, found.head.epochs[1]
+                    )
+                    found = await self._loaded(conn, open_)
+                    if found.state == "open" and not found.suspended:
+                        continue
+            return await self._finish_closing(found) if found.state == "closing" else found
+        raise ServiceUnavailable("The rights of this tenant are being changed; try again shortly.")
+
+    async def _receives(self, conn: Connection, principal: Principal, found: Subscription) -> bool:
+        try:
+            await self._access.permitted(principal, found.actor, found.scope_key, found.head.epochs, conn)
+        except REVOKED:
+            return False
+        return True
+
+    async def remove_offboarded(self) -> None:
+        """Remove what tenants had that are gone."""
+        async with self._store.for_channels() as conn:
+            await subscriptions.remove_offboarded(conn)
 
     async def _finish_closing(self, closing: Subscription) -> Subscription:
         payload = {"subscription_id": closing.subscription_id, **closed_record(closing)}
@@ -113,7 +144,7 @@ class Lifecycle:
                 try:
                     await self._access.permitted(one.principal, one.actor, one.scope_key, one.head.epochs)
                 except REVOKED:
-                    await self.close(one, "authorization_revoked")
+                    await self.revoke(one, one.principal)
             if len(page) < _PAGE:
                 return
             after = page[-1].subscription_id

@@ -79,6 +79,8 @@ class Subscription:
     channel_epoch: int
     channel_kind: str | None
     webhook_url: str | None
+    suspended: bool
+    """Whether its tenant is: nothing is delivered, and everything is kept."""
     head: Head
 
     @property

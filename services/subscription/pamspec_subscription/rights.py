@@ -204,8 +204,9 @@ class Right:
     """One subscriber's right to receive from a scope."""
 
     def __init__(self, access: Access, principal: Principal, actor: Mapping[str, Any], scope_key: int) -> None:
-        self._access, self._principal, self._actor, self._scope_key = access, principal, actor, scope_key
+        self.principal = principal
+        self._access, self._actor, self._scope_key = access, actor, scope_key
 
     async def check(self, epochs: tuple[int, int]) -> Permitted:
         """What it allows under these epochs; raises one of REVOKED when it no longer holds."""
-        return await self._access.permitted(self._principal, self._actor, self._scope_key, epochs)
+        return await self._access.permitted(self.principal, self._actor, self._scope_key, epochs)

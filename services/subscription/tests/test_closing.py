@@ -129,6 +129,7 @@ async def test_prolonged_silence_closes_only_what_waits_for_an_acknowledgement(w
         "ALTER TABLE core.ledger DISABLE TRIGGER insert_only;"
         "UPDATE core.ledger SET recorded_at = recorded_at - interval '8 days';"
         "UPDATE subscription.subscription SET progressed_at = progressed_at - interval '8 days';"
+        "UPDATE core.tenant SET state_at = state_at - interval '8 days'"
     )
     fresh = (await world.create(scope, 1))[0]
     await world.admin.execute(

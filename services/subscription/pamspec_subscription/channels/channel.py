@@ -18,6 +18,7 @@ from opentelemetry.trace import SpanKind
 
 from pamspec_common.asgi import ClientGone
 from pamspec_common.errors import PamspecError
+from pamspec_common.principal import Principal
 from pamspec_common.telemetry import tracing
 from pamspec_common.telemetry.metrics import CHANNEL_ENDS, CHANNELS, DELIVERED, DELIVERY_SECONDS
 from pamspec_subscription.entries import Entry
@@ -64,8 +65,8 @@ class Surroundings:
     fanout: Fanout
     stall_s: float
     """How long a client may take nothing, in seconds."""
-    revoke: Callable[[Subscription, int], Awaitable[str]]
-    """Close a subscription whose right is gone, with the position that it got to."""
+    revoke: Callable[[Subscription, Principal, int], Awaitable[str | None]]
+    """Close a subscription that a principal has no right to any more, at its position; None where it is kept."""
     acknowledgements: Callable[[], Awaitable[None]]
     """Look at once for acknowledgements that came in elsewhere."""
 
@@ -137,9 +138,11 @@ class Channel:
             self.closed = True
             return closed_frame(closed.reason, self._position, self._epoch)
         except REVOKED:
-            self.closed = True
-            reason = await self._around.revoke(self._subscription, self._position)
-            return closed_frame(reason, self._position, self._epoch)
+            revoked = await self._around.revoke(self._subscription, self._right.principal, self._position)
+            if revoked is not None:
+                self.closed = True
+                return closed_frame(revoked, self._position, self._epoch)
+            self._me.end("shutdown")
         reason = self._me.ended or "gone"
         if reason == "gone" or reason in self._sink.silent_ends:
             return None

@@ -116,14 +116,20 @@ class _PollCall:
                 if subscription.state != "open":
                     return _Found(subscription, none, Collected([], subscription.resume_after))
                 self._check(subscription)
-                permitted = await self._permitted(conn, subscription)
-                if permitted is not None:
+                try:
+                    permitted = await self._permitted(conn, subscription)
+                except REVOKED as error:
+                    refused = error
+                else:
                     found = await self._page(conn, subscription, permitted)
                     if found is not None:
                         return found
                     continue
-            closed = await self._around.lifecycle.close(subscription, "authorization_revoked")
-            return _Found(closed, none, Collected([], closed.resume_after))
+            closed = await self._around.lifecycle.revoke(subscription, self._principal)
+            if closed.suspended and closed.state == "open":
+                raise refused
+            if closed.state != "open":
+                return _Found(closed, none, Collected([], closed.resume_after))
         raise ServiceUnavailable("Other polls of this subscription are faster; poll it from one place.")
 
     async def _page(self, conn: Connection, subscription: Subscription, permitted: Permitted) -> _Found | None:
@@ -135,14 +141,11 @@ class _PollCall:
             return None
         return _Found(subscription, matcher, page)
 
-    async def _permitted(self, conn: Connection, subscription: Subscription) -> Permitted | None:
-        """What may be received; None when the right is gone."""
-        try:
-            return await self._around.access.permitted(
-                self._principal, subscription.actor, subscription.scope_key, subscription.head.epochs, conn
-            )
-        except REVOKED:
-            return None
+    async def _permitted(self, conn: Connection, subscription: Subscription) -> Permitted:
+        """What may be received; raises one of REVOKED when the right is gone."""
+        return await self._around.access.permitted(
+            self._principal, subscription.actor, subscription.scope_key, subscription.head.epochs, conn
+        )
 
     def _check(self, subscription: Subscription) -> None:
         request, head = self._request, subscription.head

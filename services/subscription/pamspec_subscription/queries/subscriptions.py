@@ -20,7 +20,8 @@ _COLUMNS = """
   s.delivery, s.include_content, s.evaluation_run_id, s.operation_id, s.request_hash, s.ledger_epoch, s.after_sequence,
   s.start_sequence, s.cursor_sequence, s.delivered_sequence, s.acked_ahead, s.closed_reason,
   s.last_delivered_sequence, s.channel_epoch, s.channel_kind, w.url AS webhook_url,
-  h.last_seq, h.ledger_epoch AS head_epoch, h.epoch_authz, t.epoch_authz AS tenant_authz
+  h.last_seq, h.ledger_epoch AS head_epoch, h.epoch_authz, t.epoch_authz AS tenant_authz,
+  t.state = 'suspended' AS suspended
 FROM subscription.subscription s
 JOIN core.scope_head h ON h.scope_key = s.scope_key
 JOIN core.tenant t ON t.tenant_id = s.tenant_id
@@ -44,7 +45,7 @@ ORDER BY s.changed_at LIMIT 100
 """
 UNACKNOWLEDGED_SQL = f"""
 SELECT {_COLUMNS} WHERE s.state = 'open' AND s.progressed_at < clock_timestamp() - $1::interval
-  AND s.cursor_sequence < h.last_seq
+  AND t.state <> 'suspended' AND t.state_at < clock_timestamp() - $1::interval AND s.cursor_sequence < h.last_seq
 ORDER BY s.progressed_at LIMIT 100
 """
 DELETED_SQL = f"""
@@ -53,6 +54,7 @@ ORDER BY s.scope_key, s.subscription_id LIMIT 100
 """
 DELEGATED_SQL = f"""
 SELECT {_COLUMNS} WHERE s.state = 'open' AND s.delegation_id IS NOT NULL AND s.subscription_id > $1
+  AND t.state <> 'suspended'
 ORDER BY s.subscription_id LIMIT $2
 """
 
@@ -86,6 +88,7 @@ def _subscription(row: Row) -> Subscription:
         channel_epoch=row["channel_epoch"],
         channel_kind=row["channel_kind"],
         webhook_url=row["webhook_url"],
+        suspended=row["suspended"],
         head=Head(row["last_seq"], row["head_epoch"], (row["epoch_authz"], row["tenant_authz"])),
     )
 
@@ -169,7 +172,9 @@ WITH closing AS (
         AND EXISTS (SELECT FROM core.scope_deletion d WHERE d.scope_key = s.scope_key)
       THEN 'scope_deleted' ELSE $3::text END,
     last_delivered_sequence = greatest(cursor_sequence, delivered_sequence, channel_sequence, $4)
-  WHERE tenant_id = $1 AND subscription_id = $2 AND state = 'open' RETURNING tenant_id, subscription_id)
+  WHERE tenant_id = $1 AND subscription_id = $2 AND state = 'open' AND ($5::bigint IS NULL OR EXISTS (
+    SELECT FROM core.tenant t WHERE t.tenant_id = $1 AND t.epoch_authz = $5 AND t.state <> 'suspended'))
+  RETURNING tenant_id, subscription_id)
 UPDATE subscription.webhook w SET next_attempt_at = clock_timestamp(), failures = 0, parked = false
 FROM closing WHERE w.tenant_id = closing.tenant_id AND w.subscription_id = closing.subscription_id
 """
@@ -177,6 +182,14 @@ CLOSED_SQL = """
 UPDATE subscription.subscription SET state = 'closed', changed_at = clock_timestamp(), closed_sequence = $3,
   lease_owner = CASE WHEN channel = 'webhook' THEN lease_owner END, channel_kind = NULL
 WHERE tenant_id = $1 AND subscription_id = $2 AND state = 'closing'
+"""
+
+REMOVE_OFFBOARDED_SQL = """
+DELETE FROM subscription.subscription WHERE (tenant_id, subscription_id) IN (
+  SELECT s.tenant_id, s.subscription_id FROM core.tenant t
+  JOIN subscription.subscription s ON s.tenant_id = t.tenant_id AND s.state = 'closed'
+  LEFT JOIN subscription.webhook w ON w.tenant_id = s.tenant_id AND w.subscription_id = s.subscription_id
+  WHERE t.state = 'offboarded' AND w.secrets IS NULL LIMIT 1000)
 """
 
 
@@ -241,9 +254,19 @@ async def refused(conn: Connection, tenant_id: str, subscription_id: str) -> Non
     await conn.execute(REFUSED_SQL, tenant_id, subscription_id)
 
 
-async def closing(conn: Connection, tenant_id: str, subscription_id: str, reason: str, delivered: int) -> None:
-    """From now on nothing is polled; the ledger entry follows."""
-    await conn.execute(CLOSING_SQL, tenant_id, subscription_id, reason, delivered)
+async def closing(
+    conn: Connection, key: tuple[str, str], reason: str, delivered: int, tenant_epoch: int | None = None
+) -> None:
+    """From now on nothing is polled; the ledger entry follows.
+
+    With `tenant_epoch` only while the tenant's rights are those of that epoch and it is not suspended.
+    """
+    await conn.execute(CLOSING_SQL, *key, reason, delivered, tenant_epoch)
+
+
+async def remove_offboarded(conn: Connection) -> None:
+    """Remove what is closed, and has told its endpoint so, of tenants that are gone."""
+    await conn.execute(REMOVE_OFFBOARDED_SQL)
 
 
 async def closed(conn: Connection, tenant_id: str, subscription_id: str, sequence: int) -> None:

@@ -27,6 +27,7 @@ WITH free AS (
   WHERE w.secrets IS NOT NULL AND w.next_attempt_at <= clock_timestamp() AND (w.failures > 0) = $3
     AND s.state <> 'opening' AND (s.lease_owner IS NULL OR s.lease_expires_at < clock_timestamp()
       OR s.lease_expires_at > clock_timestamp() + interval '10 minutes')
+    AND NOT EXISTS (SELECT FROM core.tenant t WHERE t.tenant_id = s.tenant_id AND t.state = 'suspended')
 ), due AS (
   SELECT s.tenant_id, s.subscription_id FROM free
   LEFT JOIN unnest($6::text[], $7::integer[]) AS held(tenant_id, places) ON held.tenant_id = free.tenant_id
