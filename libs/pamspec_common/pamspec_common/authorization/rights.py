@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 
 from pamspec_common.authorization.decisions import NOTHING, Decision, Subject, decide
 from pamspec_common.authorization.policies import Policies, combined, default_text, parse
+from pamspec_common.authorization.vocabulary import IN_SIGHT
 from pamspec_common.errors import AccessDenied, ScopeNotFound
 
 _KEPT = 50_000
@@ -114,7 +115,7 @@ class Rights:
     @property
     def sees_scope(self) -> bool:
         """Whether the subject may do anything here; to others the scope does not exist."""
-        return any(not self.decision(action).never for action in ("read", "query", "create", "administer", "audit"))
+        return any(not self.decision(action).never for action in IN_SIGHT)
 
 
 class Authorizer:

@@ -36,6 +36,18 @@ ACTIONS = (
 )
 """What a principal does to a memory, or in a scope."""
 
+TRANSITIONS = (
+    "transition_lifecycle",
+    "transition_validation",
+    "transition_availability",
+    "transition_retention",
+    "hold",
+)
+"""The actions that the operation transition may turn out to be."""
+
+IN_SIGHT = ("read", "query", "create", "administer", "audit")
+"""Whoever may do one of these in a scope sees that it is there; to others it does not exist."""
+
 ATTRIBUTES: dict[str, tuple[str, ...] | None] = {"object_type": None, **STATES, "creator": None}
 """The attributes of a memory, each with its values where they are a closed set."""
 

@@ -12,19 +12,11 @@ from datetime import datetime
 import msgspec
 
 from pamspec_common.authorization.rights import Rights
+from pamspec_common.authorization.vocabulary import TRANSITIONS
 from pamspec_common.delegation.grants import Chain, Grant
 from pamspec_common.errors import AccessDenied
 
-_ACTIONS: dict[str, tuple[str, ...]] = {
-    "transition": (
-        "transition_lifecycle",
-        "transition_validation",
-        "transition_availability",
-        "transition_retention",
-        "hold",
-    ),
-    "unsubscribe": ("subscribe",),
-}
+_DELEGATED: dict[str, tuple[str, ...]] = {"transition": TRANSITIONS, "unsubscribe": ("subscribe",)}
 """The actions that a delegated operation may turn out to be, where it is not the one of its name."""
 
 _ANCESTOR = "ancestor_"
@@ -69,7 +61,7 @@ class Verdict(msgspec.Struct, frozen=True):
 
 def holds(rights: Rights, operation: str) -> bool:
     """Whether somebody with these rights may carry the operation out on some memory of the scope."""
-    return any(not rights.decision(action).never for action in _ACTIONS.get(operation, (operation,)))
+    return any(not rights.decision(action).never for action in _DELEGATED.get(operation, (operation,)))
 
 
 def verdicts(chain: Chain, use: Use, now: datetime, rights: Rights | None) -> Iterator[Verdict]:

@@ -9,11 +9,8 @@ from collections.abc import Sequence
 
 from pamspec_common.authorization.rights import Rights
 from pamspec_common.authorization.sight import Sight, require, sight
-from pamspec_common.authorization.vocabulary import ATTRIBUTES
+from pamspec_common.authorization.vocabulary import ATTRIBUTES, IN_SIGHT
 from pamspec_common.errors import AccessDenied
-
-IN_SIGHT = ("read", "query", "create", "administer", "audit")
-"""Whoever may do one of these in a scope sees that it is there, and its policy and schemas."""
 
 _ACTIONS: dict[str, tuple[str, ...]] = {
     "read": ("read",),

@@ -7,9 +7,10 @@ from typing import Any
 
 from pamspec_common.calls import Answer
 from pamspec_common.documents import Actor, Pagination
-from pamspec_common.errors import InvalidRequest
+from pamspec_common.errors import AccessDenied, InvalidRequest
+from pamspec_common.policy import needs_role
 from pamspec_common.postgres import Connection
-from pamspec_common.principal import Principal
+from pamspec_common.principal import RIGHT_OPERATOR, Principal
 from pamspec_common.strict_json import dumps
 from pamspec_write.model.facts import ScopeRef
 from pamspec_write.model.rows import AdministrationRow
@@ -44,8 +45,8 @@ class Asked:
         return Answer(200, dumps({"operation_id": self.operation_id, **body}))
 
 
-class DryRun(Exception):
-    """Ends the transaction of a dry run without its changes."""
+class RolledBack(Exception):
+    """Ends the transaction of a call that leaves nothing behind, a dry run for one, with its answer."""
 
     def __init__(self, answer: Answer) -> None:
         super().__init__()
@@ -62,6 +63,20 @@ def no_cursor() -> InvalidRequest:
     return InvalidRequest(
         "pagination.cursor is not one of ours; send next_cursor as it came.", details={"field": "pagination.cursor"}
     )
+
+
+def check_operator(principal: Principal) -> None:
+    """AccessDenied for everybody who does not operate the deployment."""
+    if not principal.has(RIGHT_OPERATOR):
+        raise AccessDenied(
+            "Only operators of the deployment may do that; ask one of them.", details={"action": RIGHT_OPERATOR}
+        )
+
+
+def check_own_name(principal: Principal, actor: Actor) -> None:
+    """AccessDenied for an operator that names somebody else, without credentials that let it."""
+    if needs_role(principal, actor.actor_id, actor.actor_kind):
+        raise AccessDenied("The body names another actor than the key belongs to; leave `actor` out.")
 
 
 async def record(conn: Connection, asked: Asked, basis: str, subject: str | None, detail: str) -> None:

@@ -20,7 +20,7 @@ from pamspec_common.instants import wire
 from pamspec_common.postgres import SHOW_TENANT_SQL, Connection, Pool, connection, scoped
 from pamspec_common.service import Background
 from pamspec_write.documents.tenants import DeleteScope
-from pamspec_write.handlers.administering import Asked, DryRun, record
+from pamspec_write.handlers.administering import Asked, RolledBack, record
 from pamspec_write.model.rows import AdministrationRow
 from pamspec_write.queries import deletion as queries
 from pamspec_write.queries import tenants
@@ -42,14 +42,14 @@ async def delete_scope(conn: Connection, asked: Asked, request: DeleteScope) -> 
     await raise_epoch(conn, asked.place)
     known = await queries.deletion(conn, key)
     if known is not None:
-        raise DryRun(asked.answer(scope_id=request.scope_id, **_shown(known)))
+        raise RolledBack(asked.answer(scope_id=request.scope_id, **_shown(known)))
     if not asked.in_sight:
         raise ScopeNotFound
     await _refuse_held(conn, key)
     row = await conn.fetchrow(queries.COUNTS_SQL, key, asked.tenant_id)
     assert row is not None
     if request.dry_run:
-        raise DryRun(asked.answer(scope_id=request.scope_id, state="present", counts=dict(row)))
+        raise RolledBack(asked.answer(scope_id=request.scope_id, state="present", counts=dict(row)))
     await begin_deletion(conn, key, asked.tenant_id, (asked.actor.actor_id, asked.operation_id, request.policy_basis))
     await record(conn, asked, request.policy_basis, request.scope_id, f"{row['versions']} versions")
     return asked.answer(scope_id=request.scope_id, state="erasing", counts=dict(row))

@@ -14,7 +14,7 @@ import msgspec
 from pamspec_common import ids
 from pamspec_common.calls import Answer
 from pamspec_common.documents import decode as decode_part
-from pamspec_common.errors import AccessDenied, ObjectNotFound, VersionConflict
+from pamspec_common.errors import ObjectNotFound, VersionConflict
 from pamspec_common.instants import wire
 from pamspec_common.postgres import Pool, connection, scoped
 from pamspec_common.principal import RIGHT_OPERATOR, Principal
@@ -23,7 +23,7 @@ from pamspec_common.strict_json import dumps
 from pamspec_write.documents.administration import GetQuotas, SetQuotas
 from pamspec_write.documents.decoding import decode
 from pamspec_write.handlers.access import Access
-from pamspec_write.handlers.administering import Asked, record
+from pamspec_write.handlers.administering import Asked, check_operator, record
 from pamspec_write.handlers.admission.acting import actor_of
 from pamspec_write.model.facts import Stored
 from pamspec_write.queries import quotas as queries
@@ -51,7 +51,7 @@ class TenantQuotas:
         actor, _ = actor_of(principal, request, document)
         tenant_id = request.tenant_id or principal.tenant_id
         if tenant_id != principal.tenant_id:
-            _check_operator(principal)
+            check_operator(principal)
         elif not principal.has(RIGHT_OPERATOR):
             await self._access.permitted("get_quotas", principal, actor, None)
         reader = Principal(tenant_id, principal.actor_id, principal.actor_kind)
@@ -84,7 +84,7 @@ class TenantQuotas:
         request = decode(SetQuotas, body)
         decode_part(Quotas, document["quotas"])
         actor, authenticated_as = actor_of(principal, request, document)
-        _check_operator(principal)
+        check_operator(principal)
         tenant_id = request.tenant_id or principal.tenant_id
         operation_id = request.operation_id or ids.mint("op")
         async with connection(self._pool, self._wait_ms) as conn, scoped(conn, []):
@@ -113,13 +113,6 @@ class TenantQuotas:
             asked = Asked("set_quotas", operation_id, principal, actor, authenticated_as, None, tenant_id)
             await record(conn, asked, request.policy_basis, None, str(row.quotas_version))
         return asked.answer(tenant_id=tenant_id, quotas_version=row.quotas_version)
-
-
-def _check_operator(principal: Principal) -> None:
-    if not principal.has(RIGHT_OPERATOR):
-        raise AccessDenied(
-            "Only operators of the deployment may do that; ask one of them.", details={"action": RIGHT_OPERATOR}
-        )
 
 
 def _counts(stored: Stored) -> Mapping[str, int]:

@@ -16,7 +16,7 @@ from pamspec_common.ids import is_id
 from pamspec_common.instants import wire
 from pamspec_common.postgres import Connection
 from pamspec_write.documents.tenants import CreateTenant, ListTenants, OffboardTenant, ResumeTenant, SuspendTenant
-from pamspec_write.handlers.administering import Asked, DryRun, no_cursor, page_of, record
+from pamspec_write.handlers.administering import Asked, RolledBack, no_cursor, page_of, record
 from pamspec_write.queries import tenants as queries
 
 
@@ -67,7 +67,7 @@ async def offboard_tenant(conn: Connection, asked: Asked, request: OffboardTenan
     row = await _known(conn, request.tenant_id)
     counts = await queries.counts(conn, request.tenant_id)
     if request.dry_run or row["state"] == "offboarded":
-        raise DryRun(asked.answer(tenant=_shown(row), changed=False, counts=counts))
+        raise RolledBack(asked.answer(tenant=_shown(row), changed=False, counts=counts))
     if counts["scopes_on_hold"]:
         raise LegalHold(
             "Scopes of the tenant are under legal holds; it can be taken off when they are released.",

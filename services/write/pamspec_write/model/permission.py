@@ -9,19 +9,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from pamspec_common.authorization.rights import Rights
-from pamspec_common.authorization.vocabulary import ACTIONS
+from pamspec_common.authorization.vocabulary import ACTIONS, IN_SIGHT, TRANSITIONS
 from pamspec_common.errors import AccessDenied, ScopeNotFound
 
 _ACTIONS: dict[str, tuple[str, ...]] = {
-    "transition": (
-        "transition_lifecycle",
-        "transition_validation",
-        "transition_availability",
-        "transition_retention",
-        "hold",
-        "delete",
-        "redact",
-    ),
+    "transition": (*TRANSITIONS, "delete", "redact"),
     "list_role_bindings": ("administer", "audit"),
     "get_access_rules": ("administer", "audit"),
     "explain_access": ("administer", "audit"),
@@ -29,8 +21,8 @@ _ACTIONS: dict[str, tuple[str, ...]] = {
     "get_quotas": ("administer", "audit"),
     "place_hold": ("hold",),
     "release_hold": ("hold",),
-    "batch": ("read", "query", "create", "administer", "audit"),
-    "get_operation": ("read", "query", "create", "administer", "audit"),
+    "batch": IN_SIGHT,
+    "get_operation": IN_SIGHT,
 }
 """The actions that an operation may turn out to be; another is the one of its name, else a matter of administration."""
 
