@@ -4,7 +4,7 @@ import argparse
 import importlib
 import sys
 from collections.abc import Sequence
-from typing import Protocol, cast
+from typing import NoReturn, Protocol, cast
 
 from pamspec_cli.data import DirectoryBusy
 from pamspec_cli.servers.process import ServerError
@@ -21,6 +21,7 @@ COMMANDS = (
     "audit",
     "rules",
     "quotas",
+    "parked",
     "holds",
     "delegations",
     "schemas",
@@ -72,13 +73,29 @@ def command(name: str) -> Command:
     return cast(Command, importlib.import_module(f"pamspec_cli.commands.{name.replace('-', '_')}"))
 
 
+class _Parser(argparse.ArgumentParser):
+    """A parser that says all that it can do to who names a command and nothing else."""
+
+    bare = False
+
+    def error(self, message: str) -> NoReturn:
+        """The help before the complaint, where nothing but the command was given; exit code 2."""
+        if self.bare:
+            self.print_help(sys.stderr)
+            self.exit(2, f"\n{self.prog}: {message}\n")
+        super().error(message)
+
+
 def parser(argv: Sequence[str]) -> argparse.ArgumentParser:
     """The command line: of the one subcommand that `argv` names, else of all."""
-    whole = argparse.ArgumentParser(prog="pamspec", description="Persistent memory for agents.")
+    whole = _Parser(prog="pamspec", description="Persistent memory for agents.")
+    whole.bare = not argv
     subcommands = whole.add_subparsers(dest="command", required=True, metavar="COMMAND")
     for name in [name for name in COMMANDS if name in argv[:1]] or COMMANDS:
         module = command(name)
-        module.add(subcommands.add_parser(name, help=module.SUMMARY, description=module.SUMMARY))
+        one = subcommands.add_parser(name, help=module.SUMMARY, description=module.SUMMARY)
+        one.bare = list(argv) == [name]
+        module.add(one)
     return whole
 
 

@@ -9,6 +9,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import asyncpg
 import pytest
 
 from libs.conftest import Product
@@ -492,6 +493,43 @@ async def test_a_tenant_is_made_closed_opened_and_taken_off(shell: Shell) -> Non
     assert f"{tenant}  active" in await shell("tenants", "list", tenant)
     gone = await shell("tenants", "offboard", tenant, "--basis", "the contract ended")
     assert re.match(rf"{tenant}  offboard", gone)
+
+
+async def test_what_consumers_parked_is_listed_replayed_and_dropped(shell: Shell, product: Product) -> None:
+    """By the running services: the delegation service has no interest in a create, so a replay of one is taken in."""
+    for text in ("six", "seven", "eight"):
+        await shell("create", "--scope", shell.scope, "--text", text)
+    conn = await asyncpg.connect(product.database_url)
+    for schema, sequence in (("delegation", 1), ("delegation", 2), ("index_", 3)):
+        await conn.execute(
+            f"INSERT INTO {schema}.parked (scope_key, sequence, event_id, event_type, reason) "
+            "SELECT l.scope_key, l.sequence, l.event_id, l.event_type, 'KeyError' FROM core.ledger l "
+            "JOIN core.scope s USING (scope_key) WHERE s.scope_id = $1 AND l.sequence = $2",
+            shell.scope, sequence,
+        )  # fmt: skip
+    tenant = await conn.fetchval("SELECT tenant_id FROM core.scope WHERE scope_id = $1", shell.scope)
+    await conn.close()
+    where = ("--tenant", tenant, "--scope", shell.scope)
+    listed = (await shell("parked", "list", *where)).splitlines()
+    assert [line.split()[0] for line in listed] == ["delegation", "delegation", "indexing"]
+    assert all("object_created  KeyError  since" in line for line in listed)
+    of, basis = ("--consumer", "delegation", *where), ("--basis", "mended")
+    assert await shell("parked", "replay", *of, *basis) == "2 of 2 taken in\n"
+    assert "Nothing is parked" in await shell("parked", "replay", *of, *basis, code=1)
+    dropped = await shell("parked", "drop", "--consumer", "indexing", *where, "--sequence", "3", *basis)
+    assert dropped == "1 of 1 dropped\n"
+    assert await shell("parked", "list", *where) == ""
+
+
+@pytest.mark.parametrize("command", ["keys", "tenants", "parked", "delegations", "subscriptions"])
+def test_a_command_alone_says_what_it_can_do(command: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main([command])
+    said = capsys.readouterr()
+    assert (ended.value.code, said.out) == (2, "")
+    assert f"usage: pamspec {command}" in said.err
+    assert "show this help" in said.err
+    assert "arguments are required" in said.err.splitlines()[-1]
 
 
 async def test_a_scope_is_deleted(shell: Shell) -> None:

@@ -349,6 +349,34 @@ async def test_what_an_effect_cannot_take_is_parked_listed_and_replayed(world: C
         assert (bad[1], bad[2]) in (await world.taken())[bad[0]]
 
 
+async def test_what_operators_ask_for_is_carried_out(world: Consumption) -> None:
+    """Replay and skip by marks in the store: one that fails again stays, with its mark taken away; others are done."""
+    scopes = await world.ledger.add_scopes(3)
+    rows = [row for _ in range(2) for row in await world.commit(scopes)]
+    effect = Remembering(poison={row[2] for row in rows[3:]})
+    ask = f"UPDATE {SCHEMA}.parked SET asked = $3, asked_at = clock_timestamp() WHERE scope_key = $1 AND sequence = $2"
+    async with world.consumer(effect) as consumer:
+        await world.publish(rows)
+        await until(lambda: _parked(consumer, 3), 60)
+        await world.ledger.conn.execute(ask, *rows[3][:2], "replay")
+        marked = f"SELECT count(*) FROM {SCHEMA}.parked WHERE asked IS NOT NULL"
+        await until(lambda: _none(world, marked), 60)
+        assert len(await consumer.parked()) == 3
+        effect.poison.discard(rows[4][2])
+        await world.ledger.conn.execute(ask, *rows[4][:2], "replay")
+        await world.ledger.conn.execute(ask, *rows[5][:2], "skip")
+        await until(lambda: _parked(consumer, 1), 60)
+        taken = await world.taken()
+        assert (rows[4][1], rows[4][2]) in taken[rows[4][0]]
+        assert (rows[5][1], rows[5][2]) not in taken[rows[5][0]]
+        [left] = await consumer.parked()
+        assert (left.scope_key, left.sequence, left.reason) == (*rows[3][:2], "not to be taken")
+
+
+async def _none(world: Consumption, count: str) -> bool:
+    return await world.ledger.conn.fetchval(count) == 0
+
+
 async def _parked(consumer: Consumer, count: int) -> bool:
     return len(await consumer.parked()) == count
 

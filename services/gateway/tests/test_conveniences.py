@@ -77,6 +77,7 @@ NAMED = {
     "since": "2026-01-01T00:00:00Z",
     "until": "2026-01-02T00:00:00Z",
     "state": "suspended",
+    "consumer": "indexing",
 }
 """Values of members that take no text at will."""
 

@@ -30,6 +30,7 @@ from pamspec_write.handlers.lanes import Lanes
 from pamspec_write.handlers.lookup import Lookup
 from pamspec_write.handlers.operations import OPERATIONS, Writes
 from pamspec_write.handlers.outbox import OutboxBound
+from pamspec_write.handlers.parked import ParkedEntries
 from pamspec_write.handlers.quotas import TenantQuotas
 from pamspec_write.handlers.scopes import Scopes
 from pamspec_write.handlers.spaces import EmbeddingSpaces, unknown_spaces_of
@@ -91,6 +92,7 @@ class _App:
             quotas,
             Forgets(pool, settings, access),
             spaces,
+            ParkedEntries(pool, settings, access),
         ).operations()
         self._imports = Imports(pool, settings, access, outbox, self._wake)
         self.background.spawn("outbox", lambda: outbox.watch(self.background))

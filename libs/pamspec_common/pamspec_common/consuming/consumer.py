@@ -29,7 +29,7 @@ _log = logging.getLogger(__name__)
 
 _PARTITIONS_EVERY_S = 30.0
 _OLD_PARTITIONS = 64
-_OTHER_CONNECTIONS = 2
+_OTHER_CONNECTIONS = 3
 
 
 class Consumer:
@@ -58,6 +58,7 @@ class Consumer:
         )
         background.spawn("consumer_bus", lambda: self._connect(background))
         background.spawn("consumer", lambda: self._keep(background))
+        background.spawn("consumer_parked", lambda: self._carry_out(background))
 
     async def stop(self) -> None:
         """End the owners, give their partitions to others, close; after the background tasks have ended."""
@@ -106,6 +107,17 @@ class Consumer:
                 if not self._store_away:
                     _log.info("store: %s", error, extra={"action": "store_away", "service": self._service})
                 self._store_away = type(error).__name__
+            await background.pause(self._settings.consumer_lease_poll_ms / 1000)
+
+    async def _carry_out(self, background: Background) -> None:
+        """Replay and pass over what operators ask for, until the stop."""
+        while not background.stopping.is_set():
+            try:
+                async with connection(self._store(), self._settings.pool_wait_ms) as conn:
+                    await intake.carry_out(conn, self._effect)
+                background.recovered("consumer_parked")
+            except PASSING as error:
+                _log.info("parked entries wait: %s", error, extra={"action": "parked_wait", "service": self._service})
             await background.pause(self._settings.consumer_lease_poll_ms / 1000)
 
     async def _balance(self, conn: Connection) -> None:

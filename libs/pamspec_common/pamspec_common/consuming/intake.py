@@ -123,7 +123,7 @@ class Intake:
         except PASSING:
             raise
         except Exception as error:
-            reason = error.reason if isinstance(error, Poison) else type(error).__name__
+            reason = _reason(error)
             await self._commit([entry], {(entry.scope_key, entry.sequence): reason}, epochs)
             metrics.CONSUMER_PARKED.add(1, {"service": self._service})
             extra = {"action": "entry_parked", "scope_key": entry.scope_key, "sequence": entry.sequence}
@@ -144,6 +144,33 @@ class Intake:
                 aside = [(e, parked[e.scope_key, e.sequence]) for e in entries if (e.scope_key, e.sequence) in parked]
                 await queries.park(self._conn, aside)
         await self._effect.committed(live)
+
+
+async def carry_out(conn: Connection, effect: Effect, limit: int = 100) -> int:
+    """Do what operators asked for with parked entries; how many of them were looked at.
+
+    An entry that fails again stays parked with its new reason. Raises one of PASSING, and the rest is done later.
+    """
+    asked = await queries.fetch_asked(conn, limit)
+    for key, sequence, wanted in asked:
+        if wanted == "skip":
+            await queries.skip_parked(conn, key, sequence)
+            continue
+        try:
+            await replay(conn, effect, key, sequence)
+        except PASSING:
+            raise
+        except Exception as error:
+            reason = _reason(error)
+            await queries.park_again(conn, key, sequence, reason)
+            extra = {"action": "entry_parked", "scope_key": key, "sequence": sequence}
+            _log.error("a replayed entry stays parked: %s", reason, extra=extra)
+    return len(asked)
+
+
+def _reason(error: Exception) -> str:
+    """Why an entry is parked, without content."""
+    return error.reason if isinstance(error, Poison) else type(error).__name__
 
 
 async def replay(conn: Connection, effect: Effect, scope_key: int, sequence: int) -> bool:

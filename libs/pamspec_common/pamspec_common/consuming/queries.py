@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from typing import NamedTuple
 
 import asyncpg
 
@@ -92,11 +93,21 @@ DELETE FROM inbox WHERE scope_key = $1 AND ledger_epoch = $2 RETURNING scope_key
 PARK_SQL = """
 INSERT INTO parked (scope_key, sequence, event_id, event_type, reason)
 SELECT * FROM unnest($1::bigint[], $2::bigint[], $3::text[], $4::text[], $5::text[])
-ON CONFLICT (scope_key, sequence) DO UPDATE SET reason = excluded.reason, parked_at = clock_timestamp()"""
+ON CONFLICT (scope_key, sequence) DO UPDATE
+  SET reason = excluded.reason, parked_at = clock_timestamp(), asked = NULL, asked_at = NULL"""
 
 SELECT_PARKED_SQL = """
 SELECT scope_key, sequence, event_id, event_type, reason, parked_at FROM parked
 WHERE (scope_key, sequence) > ($1, $2) ORDER BY scope_key, sequence LIMIT $3"""
+
+SELECT_ASKED_SQL = """
+SELECT scope_key, sequence, asked FROM parked WHERE asked IS NOT NULL ORDER BY scope_key, sequence LIMIT $1"""
+
+SKIP_PARKED_SQL = "DELETE FROM parked WHERE scope_key = $1 AND sequence = $2 AND asked = 'skip'"
+
+PARK_AGAIN_SQL = """
+UPDATE parked SET reason = $3, parked_at = clock_timestamp(), asked = NULL, asked_at = NULL
+WHERE scope_key = $1 AND sequence = $2"""
 
 COUNT_PARKED_SQL = "SELECT count(*) FROM parked"
 
@@ -116,6 +127,14 @@ class Parked:
     event_type: str
     reason: str
     parked_at: datetime
+
+
+class AskedFor(NamedTuple):
+    """A parked entry that an operator wants something done with: replay or skip."""
+
+    scope_key: int
+    sequence: int
+    asked: str
 
 
 async def fetch_partitions(conn: Connection) -> list[int]:
@@ -204,6 +223,21 @@ async def take_parked(conn: Connection, scope_key: int, sequence: int) -> Entry 
     """Take an entry out of those parked; None when it is not there."""
     row = await conn.fetchrow(TAKE_PARKED_SQL, scope_key, sequence)
     return None if row is None else Entry(*row)
+
+
+async def fetch_asked(conn: Connection, limit: int) -> list[AskedFor]:
+    """Parked entries that something is to be done with."""
+    return [AskedFor(*row) for row in await conn.fetch(SELECT_ASKED_SQL, limit)]
+
+
+async def skip_parked(conn: Connection, scope_key: int, sequence: int) -> None:
+    """Pass over an entry that an operator gave up; it stays in the ledger."""
+    await conn.execute(SKIP_PARKED_SQL, scope_key, sequence)
+
+
+async def park_again(conn: Connection, scope_key: int, sequence: int, reason: str) -> None:
+    """A replay failed: the entry stays, with the reason of today, and is asked for no more."""
+    await conn.execute(PARK_AGAIN_SQL, scope_key, sequence, reason)
 
 
 def _place(row: asyncpg.Record) -> Place:

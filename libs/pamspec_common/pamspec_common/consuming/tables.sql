@@ -7,7 +7,7 @@ CREATE TABLE inbox (
   ledger_epoch integer NOT NULL
 ) WITH (fillfactor = 50);
 
--- Entries that the effect could not take; it goes on without them until somebody replays them.
+-- Entries that the effect could not take; it goes on without them until somebody replays them, or passes over them.
 CREATE TABLE parked (
   scope_key  bigint NOT NULL,
   sequence   bigint NOT NULL,
@@ -15,8 +15,11 @@ CREATE TABLE parked (
   event_type text COLLATE "C" NOT NULL,
   reason     text NOT NULL,               -- never content
   parked_at  timestamptz NOT NULL DEFAULT clock_timestamp(),
+  asked      text COLLATE "C" CHECK (asked IN ('replay', 'skip')),  -- what an operator wants done with it
+  asked_at   timestamptz,
   PRIMARY KEY (scope_key, sequence)
 );
+CREATE INDEX parked_asked ON parked (asked_at) WHERE asked IS NOT NULL;
 
 -- Which process works on which partition. Two that believe they do cost work, never an effect.
 CREATE TABLE lease (

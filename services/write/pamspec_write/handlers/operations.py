@@ -29,6 +29,8 @@ from pamspec_write.handlers.forgetting import Forgets
 from pamspec_write.handlers.lanes import Lanes
 from pamspec_write.handlers.lookup import Lookup
 from pamspec_write.handlers.outbox import OutboxBound
+from pamspec_write.handlers.parked import OPERATIONS as PARKED
+from pamspec_write.handlers.parked import ParkedEntries
 from pamspec_write.handlers.quotas import OPERATIONS as QUOTAS
 from pamspec_write.handlers.quotas import TenantQuotas
 from pamspec_write.handlers.scopes import Scopes
@@ -43,6 +45,7 @@ OPERATIONS = (
     *KINDS,
     *QUOTAS,
     *SPACES,
+    *PARKED,
     "batch",
     "create_scope",
     "get_operation",
@@ -112,10 +115,11 @@ class Writes:
         quotas: TenantQuotas,
         forgets: Forgets,
         spaces: EmbeddingSpaces,
+        parked: ParkedEntries,
     ) -> None:
         self._verifier, self._scopes, self._lanes = verifier, scopes, lanes
         self._access, self._administration, self._quotas = access, administration, quotas
-        self._spaces = spaces
+        self._spaces, self._parked = spaces, parked
         self._lookup, self._outbox = lookup, outbox
         self._denials, self._records, self._forgets = denials, records, forgets
         self._large = asyncio.Semaphore(_LARGE_AT_ONCE)
@@ -128,6 +132,7 @@ class Writes:
             **{name: self._handler(self._administer) for name in KINDS},
             **{name: self._handler(self._tell_quotas) for name in QUOTAS},
             **{name: self._handler(self._of_spaces) for name in SPACES},
+            **{name: self._handler(self._of_parked) for name in PARKED},
             "batch": self._handler(self._batch),
             "create_scope": self._handler(self._create_scope),
             "get_operation": self._handler(self._get_operation),
@@ -199,6 +204,9 @@ class Writes:
 
     async def _of_spaces(self, call: Call, document: dict[str, Any], principal: Principal) -> Awaitable[Answer]:
         return self._spaces.call(call.operation, document, call.body, principal, call.idempotency_key)
+
+    async def _of_parked(self, call: Call, document: dict[str, Any], principal: Principal) -> Awaitable[Answer]:
+        return self._parked.call(call.operation, document, call.body, principal, call.idempotency_key)
 
     def _check_outbox(self, call: Call) -> None:
         if self._outbox.full:
