@@ -11,20 +11,23 @@ from pamspec_client.documents import FollowChannel
 from pamspec_client.errors import ClientError
 from pamspec_client.follow import Follow
 from pamspec_client.models import Event, Imported
+from pamspec_client.operations.access import Access
 from pamspec_client.operations.caller import name_write
 from pamspec_client.operations.delegations import Delegations
 from pamspec_client.operations.indexes import Indexes
+from pamspec_client.operations.keys import Keys
 from pamspec_client.operations.objects import Objects
 from pamspec_client.operations.reading import Reading
 from pamspec_client.operations.scopes import Scopes
 from pamspec_client.operations.subscriptions import Subscriptions
+from pamspec_client.operations.tenants import Tenants
 from pamspec_client.positions import REPLAYED
 from pamspec_client.transfer import File, Progress, exported, imported
 from pamspec_client.transport import RetryPolicy
 from pamspec_client.wire import encode
 
 
-class AsyncClient(Objects, Reading, Scopes, Subscriptions, Delegations, Indexes):
+class AsyncClient(Objects, Reading, Scopes, Subscriptions, Delegations, Indexes, Access, Keys, Tenants):
     """A client of one gateway as one principal.
 
     `base_url` and `api_key` default to PAMSPEC_URL and PAMSPEC_API_KEY. An address `nats://` goes over the bus, with

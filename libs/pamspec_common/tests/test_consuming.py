@@ -374,7 +374,7 @@ async def test_what_operators_ask_for_is_carried_out(world: Consumption) -> None
 
 
 async def _none(world: Consumption, count: str) -> bool:
-    return await world.ledger.conn.fetchval(count) == 0
+    return bool(await world.ledger.conn.fetchval(count) == 0)
 
 
 async def _parked(consumer: Consumer, count: int) -> bool:

@@ -15,7 +15,7 @@ from nats.aio.client import Client
 from pamspec_common.principal import RIGHT_OPERATOR, Principal
 from pamspec_common.service import Service
 from services.subscription.tests import test_webhooks as webhook_tests
-from services.subscription.tests.endpoint import Endpoint
+from services.subscription.tests.endpoint import Endpoint, taken
 from services.subscription.tests.test_delegated import DELEGATE, granted
 from services.subscription.tests.test_nats import agent as agent
 from services.subscription.tests.test_nats import follow as follow_nats
@@ -155,7 +155,7 @@ async def test_an_endpoint_gets_nothing_meanwhile_and_the_rest_afterwards(world:
     await suspend(world)
     await until(unheld(world, name), WAIT_S)
     assert await state(world, name) == "open"
-    hook.answer = webhook_tests.taken
+    hook.answer = taken
     await resume(world)
     await hook.keeps(made)
     assert hook.closed is None

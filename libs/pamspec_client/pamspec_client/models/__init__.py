@@ -1,5 +1,16 @@
 """Answers as typed documents, one module per noun."""
 
+from pamspec_client.models.access import (
+    AccessExplained,
+    AccessRules,
+    AdministrationEntry,
+    AdministrationPage,
+    RoleBinding,
+    RoleBindingPage,
+    RoleChanged,
+    RulesSet,
+    ScopeDeletion,
+)
 from pamspec_client.models.assembly import Block, BlockSource, BudgetUsed, Conflict, ConflictEnd, Context
 from pamspec_client.models.delegations import (
     ChainLink,
@@ -22,6 +33,7 @@ from pamspec_client.models.indexes import (
     IndexProblems,
     Watermark,
 )
+from pamspec_client.models.keys import ApiKey, KeyMade, KeyPage, KeyRevoked
 from pamspec_client.models.objects import BatchOutcome, Envelope, Event, Operation, Outcome, Promotion, Superseding
 from pamspec_client.models.reading import HistoryPage, ProjectionAnswer, QueryItem, QueryPage, ReadAnswer
 from pamspec_client.models.scopes import (
@@ -66,10 +78,25 @@ from pamspec_client.models.subscriptions import (
     Unsubscribed,
     WebhookEndpoint,
 )
+from pamspec_client.models.tenants import (
+    ParkedAsked,
+    ParkedEntry,
+    ParkedEntryPage,
+    QuotasAnswer,
+    QuotasSet,
+    Tenant,
+    TenantMoved,
+    TenantPage,
+)
 from pamspec_client.models.transfer import Imported, RemappedFrom
 
 __all__ = [
     "NOTHING",
+    "AccessExplained",
+    "AccessRules",
+    "AdministrationEntry",
+    "AdministrationPage",
+    "ApiKey",
     "BatchOutcome",
     "Block",
     "BlockSource",
@@ -108,9 +135,15 @@ __all__ = [
     "IndexLag",
     "IndexList",
     "IndexProblems",
+    "KeyMade",
+    "KeyPage",
+    "KeyRevoked",
     "Moved",
     "Operation",
     "Outcome",
+    "ParkedAsked",
+    "ParkedEntry",
+    "ParkedEntryPage",
     "ParkedEvent",
     "ParkedPage",
     "PolicyPage",
@@ -121,15 +154,22 @@ __all__ = [
     "Promotion",
     "QueryItem",
     "QueryPage",
+    "QuotasAnswer",
+    "QuotasSet",
     "ReadAnswer",
     "RegisteredSchema",
     "RemappedFrom",
     "Revoked",
+    "RoleBinding",
+    "RoleBindingPage",
+    "RoleChanged",
     "Rule",
+    "RulesSet",
     "RunClock",
     "SchemaPage",
     "SchemaRegistered",
     "ScopeAnswer",
+    "ScopeDeletion",
     "ScopeDocument",
     "ScopePage",
     "Sealed",
@@ -147,6 +187,9 @@ __all__ = [
     "SubscriptionPage",
     "Superseding",
     "Surface",
+    "Tenant",
+    "TenantMoved",
+    "TenantPage",
     "Unsubscribed",
     "VectorsPut",
     "VersionAt",

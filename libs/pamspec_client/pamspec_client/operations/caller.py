@@ -47,6 +47,8 @@ _WRITES = frozenset(
         "suspend_tenant",
         "resume_tenant",
         "offboard_tenant",
+        "set_quotas",
+        "replay_parked_entries",
         "grant_delegation",
         "revoke_delegation",
         "check_delegation",

@@ -4,6 +4,15 @@ One module per noun. A keyword that is None is left out, except `canonical_conte
 where None is the JSON value null.
 """
 
+from pamspec_client.requests.access import (
+    DeleteScopeRequest,
+    ExplainAccessRequest,
+    GetAccessRulesRequest,
+    ListAdministrationRequest,
+    ListRoleBindingsRequest,
+    RoleRequest,
+    SetAccessRulesRequest,
+)
 from pamspec_client.requests.common import Common, Content, PageRequest, Reading, ScopedPageRequest, Time, Writing
 from pamspec_client.requests.delegations import (
     CheckDelegationRequest,
@@ -14,6 +23,7 @@ from pamspec_client.requests.delegations import (
 )
 from pamspec_client.requests.erasures import ForgetFilter, ForgetRequest, ListErasuresRequest, Subject
 from pamspec_client.requests.indexes import IndexRequest, ListIndexesRequest
+from pamspec_client.requests.keys import CreateKeyRequest, ListKeysRequest, RevokeKeyRequest, RotateKeyRequest
 from pamspec_client.requests.ledger import LedgerRequest, ProofRequest
 from pamspec_client.requests.reads import (
     AssembleRequest,
@@ -61,6 +71,15 @@ from pamspec_client.requests.subscriptions import (
     SubscribeRequest,
     UnsubscribeRequest,
 )
+from pamspec_client.requests.tenants import (
+    GetQuotasRequest,
+    ListParkedEntriesRequest,
+    ListTenantsRequest,
+    OffboardTenantRequest,
+    ReplayParkedEntriesRequest,
+    SetQuotasRequest,
+    TenantRequest,
+)
 from pamspec_client.requests.transfer import ExportRequest, ImportRequest, Remap
 from pamspec_client.requests.writes import (
     BatchItem,
@@ -99,17 +118,22 @@ __all__ = [
     "Content",
     "CreateFields",
     "CreateItem",
+    "CreateKeyRequest",
     "CreateRequest",
     "CreateScopeRequest",
     "DeleteFields",
     "DeleteItem",
     "DeleteRequest",
+    "DeleteScopeRequest",
     "DeterministicClock",
+    "ExplainAccessRequest",
     "ExplainDelegationRequest",
     "ExportRequest",
     "ForgetFilter",
     "ForgetRequest",
+    "GetAccessRulesRequest",
     "GetOperationRequest",
+    "GetQuotasRequest",
     "GetSchemaRequest",
     "GetScopeRequest",
     "GrantDelegationRequest",
@@ -119,15 +143,21 @@ __all__ = [
     "ImportRequest",
     "IndexRequest",
     "LedgerRequest",
+    "ListAdministrationRequest",
     "ListDelegationsRequest",
     "ListDeliveriesRequest",
     "ListErasuresRequest",
     "ListHoldsRequest",
     "ListIndexesRequest",
+    "ListKeysRequest",
+    "ListParkedEntriesRequest",
     "ListParkedRequest",
+    "ListRoleBindingsRequest",
     "ListSnapshotsRequest",
     "ListSpacesRequest",
     "ListSubscriptionsRequest",
+    "ListTenantsRequest",
+    "OffboardTenantRequest",
     "PageRequest",
     "PlaceHoldRequest",
     "PollRequest",
@@ -151,15 +181,22 @@ __all__ = [
     "RelateRequest",
     "ReleaseHoldRequest",
     "Remap",
+    "ReplayParkedEntriesRequest",
     "ReplayRequest",
     "ResetRequest",
     "RevokeDelegationRequest",
+    "RevokeKeyRequest",
+    "RoleRequest",
+    "RotateKeyRequest",
     "RotateWebhookSecretRequest",
     "ScopedPageRequest",
     "SealSnapshotRequest",
+    "SetAccessRulesRequest",
+    "SetQuotasRequest",
     "SpaceOfScopeRequest",
     "Subject",
     "SubscribeRequest",
+    "TenantRequest",
     "Time",
     "TransitionFields",
     "TransitionItem",
