@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+import random
 from datetime import UTC, datetime, timedelta
 
 import nats as nats_py
@@ -269,6 +270,51 @@ async def test_many_agents_at_once_are_let_in_with_few_statements(world: BusWorl
         return document_of(await agent.request("read")) == {"told": True}
 
     assert all(await asyncio.gather(*(enter(number) for number in range(200))))
+
+
+async def test_a_storm_with_bad_keys_wedges_nobody_and_a_key_revoked_in_it_is_kicked(own_world: BusWorld) -> None:
+    """200 at once, a fifth with what opens nothing: each gets in or is told no, and the callout goes on as before."""
+    world = own_world
+    await world.gateway()
+    await world.gateway()
+    keys = [await world.key(f"agent:storm{number}") for number in range(10)]
+    ended = await world.key("agent:ended")
+    await world.revoke(ended)
+    leaving = await world.key("agent:leaving")
+    let_in: list[Agent] = []
+    refusals: list[Exception] = []
+
+    async def enter(key: str, actor: str) -> None:
+        agent = await world.agent(key, actor)
+        assert document_of(await agent.request("read")) == {"told": True}
+        let_in.append(agent)
+
+    async def fail(key: str) -> None:
+        with pytest.raises(REFUSED) as refused:
+            await Agent("x").connect(world.address.url, key)
+        refusals.append(refused.value)
+
+    victims = [await world.agent(leaving, "agent:leaving") for _ in range(10)]
+    storm = [
+        *(enter(keys[number % 10], f"agent:storm{number % 10}") for number in range(160)),
+        *(fail(ended) for _ in range(20)),
+        *(fail(f"pam_{number:040}") for number in range(20)),
+    ]
+    random.Random(5).shuffle(storm)
+    results = asyncio.gather(*storm)
+    await world.revoke(leaving)
+    async with asyncio.timeout(PATIENCE_S * 4):
+        await results
+        for victim in victims:
+            await victim.lost.wait()
+    assert len(let_in) == 160
+    assert len(refusals) == 40
+    assert {str(refusal).lower() for refusal in refusals} == {"nats: 'authorization violation'"}
+    assert all(agent.client.is_connected for agent in let_in)
+    with pytest.raises(REFUSED):
+        await Agent("x").connect(world.address.url, leaving)
+    fresh = await world.agent(await world.key("agent:after"), "agent:after")
+    assert document_of(await fresh.request("read")) == {"told": True}
 
 
 async def test_the_server_tells_whose_request_it_is_whatever_the_client_writes(world: BusWorld) -> None:
