@@ -3,6 +3,9 @@
 `POST /internal/operations` takes length-prefixed msgpack `Call`s and answers length-prefixed `(index, Answer)` pairs in
 the order in which they finish. The sender keeps few requests in flight, so calls that wait travel together; a request
 that one of its calls holds up no longer counts among the few.
+
+A slow call and a service that has stopped are told apart: while calls are under way the door sends a sign of life every
+BEAT_S, if the sender asks for it; after SILENCE_S without any the sender gives up.
 """
 
 from __future__ import annotations
@@ -26,6 +29,14 @@ MAX_GROUP = 256
 MAX_IN_FLIGHT = 4
 PATIENCE_S = 0.05
 """After how long a request in flight makes room for another one."""
+BEAT_S = 1.0
+"""How often a door says that its calls are under way."""
+SILENCE_S = 6.0
+"""After so long without a byte a service that gives signs of life counts as away."""
+_BYTES_PER_S = 2**20
+"""What a service takes in at least, when it is sent a large group."""
+_BEAT = bytes(4)
+_BEATS = "Pamspec-Beats"
 _SAY_EVERY_S = 5.0
 _MAX_BODY = 512 * 1024 * 1024
 
@@ -50,19 +61,22 @@ class InternalDoor:
         except msgspec.DecodeError:
             await send_answer(send, refusal(InvalidRequest("The internal door takes a msgpack list of calls.")))
             return
-        await send(
-            {"type": "http.response.start", "status": 200, "headers": [(b"content-type", b"application/msgpack")]}
-        )
+        beats = any(name == _BEATS.lower().encode() for name, _ in scope["headers"])
+        headers = [(b"content-type", b"application/msgpack")]
+        headers += [(_BEATS.lower().encode(), b"1")] if beats else []
+        await send({"type": "http.response.start", "status": 200, "headers": headers})
         tasks = {asyncio.ensure_future(self._one(call)): index for index, call in enumerate(calls)}
         gone = asyncio.ensure_future(_disconnected(receive))
         try:
             pending = set(tasks)
             while pending and not gone.done():
                 waited: set[asyncio.Future[Any]] = {*pending, gone}
-                await asyncio.wait(waited, return_when=asyncio.FIRST_COMPLETED)
+                await asyncio.wait(waited, timeout=BEAT_S if beats else None, return_when=asyncio.FIRST_COMPLETED)
                 done = {task for task in pending if task.done()}
                 pending -= done
                 chunk = b"".join(_frame(tasks[task], task.result()) for task in done)
+                if not done and beats and not gone.done():
+                    chunk = _BEAT
                 if chunk:
                     await send({"type": "http.response.body", "body": chunk, "more_body": True})
             await send({"type": "http.response.body", "body": b""})
@@ -157,10 +171,14 @@ class RemoteOperations:
 
     async def _send_group(self, group: Sequence[tuple[Call, asyncio.Future[Answer]]]) -> None:
         lost = ServiceUnavailable("A service behind the gateway did not answer; try again with the same key.")
+        data = _encoder.encode([call for call, _ in group])
         try:
-            async with self._session.post(self._url, data=_encoder.encode([call for call, _ in group])) as response:
+            async with (
+                asyncio.timeout(SILENCE_S + len(data) / _BYTES_PER_S) as silence,
+                self._session.post(self._url, data=data, headers={_BEATS: "1"}) as response,
+            ):
                 if response.status == 200:
-                    async for index, reply in _replies(response):
+                    async for index, reply in _replies(response, silence):
                         future = group[index][1]
                         if not future.done():
                             future.set_result(reply)
@@ -182,10 +200,16 @@ class RemoteOperations:
         self._said_at, self._unsaid = now, 0
 
 
-async def _replies(response: aiohttp.ClientResponse) -> AsyncIterator[tuple[int, Answer]]:
+async def _replies(response: aiohttp.ClientResponse, silence: asyncio.Timeout) -> AsyncIterator[tuple[int, Answer]]:
+    """The answers as they come; each byte puts the end off. Without signs of life the session's patience counts."""
+    loop, beats = asyncio.get_running_loop(), _BEATS in response.headers
+    silence.reschedule(loop.time() + SILENCE_S if beats else None)
     buffer = bytearray()
     async for chunk in response.content.iter_any():
+        if beats:
+            silence.reschedule(loop.time() + SILENCE_S)
         buffer += chunk
         while len(buffer) >= 4 and len(buffer) >= (end := 4 + int.from_bytes(buffer[:4], "big")):
-            yield _reply.decode(bytes(buffer[4:end]))
+            if end > 4:
+                yield _reply.decode(bytes(buffer[4:end]))
             del buffer[:end]

@@ -28,6 +28,8 @@ _HOP_BY_HOP = frozenset(
 )
 _HANDSHAKE = b"sec-websocket-"
 _STREAMING = aiohttp.ClientTimeout(total=None, sock_connect=5, sock_read=None)
+_OPENED_WITHIN_S = 10.0
+"""How long a service may take to open a stream, where no body goes before."""
 _MAX_FRAME = 4 * 1024 * 1024
 _GOING_AWAY = 1001
 
@@ -49,14 +51,18 @@ class StreamProxy:
     async def _http(self, scope: Scope, receive: Receive, send: Send) -> None:
         body = _body(receive) if scope["method"] not in ("GET", "HEAD") else None
         try:
-            async with self._session.request(
-                scope["method"],
-                self._url(scope),
-                headers=_request_headers(scope),
-                data=body,
-                timeout=_STREAMING,
-                allow_redirects=False,
-            ) as response:
+            async with (
+                asyncio.timeout(None if body else _OPENED_WITHIN_S) as opening,
+                self._session.request(
+                    scope["method"],
+                    self._url(scope),
+                    headers=_request_headers(scope),
+                    data=body,
+                    timeout=_STREAMING,
+                    allow_redirects=False,
+                ) as response,
+            ):
+                opening.reschedule(None)
                 await _until_first(_pass_response(response, send), _client_gone(receive))
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
             _log.warning("stream not opened: %s", error, extra={"action": "proxy_failed"})
@@ -65,13 +71,14 @@ class StreamProxy:
     async def _websocket(self, scope: Scope, receive: Receive, send: Send) -> None:
         await receive()
         try:
-            upstream = await self._session.ws_connect(
-                self._url(scope),
-                headers=_request_headers(scope),
-                protocols=tuple(scope.get("subprotocols", ())),
-                max_msg_size=_MAX_FRAME,
-                compress=0,
-            )
+            async with asyncio.timeout(_OPENED_WITHIN_S):
+                upstream = await self._session.ws_connect(
+                    self._url(scope),
+                    headers=_request_headers(scope),
+                    protocols=tuple(scope.get("subprotocols", ())),
+                    max_msg_size=_MAX_FRAME,
+                    compress=0,
+                )
         except aiohttp.WSServerHandshakeError as error:
             await deny_websocket(scope, send, refusal(_error_of(error.status)))
             return

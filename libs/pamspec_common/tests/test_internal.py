@@ -12,11 +12,11 @@ import orjson
 import pytest
 import pytest_asyncio
 
-from pamspec_common import internal
+from pamspec_common import internal, proxy
 from pamspec_common.asgi import Receive, Scope, Send, send_answer
 from pamspec_common.calls import Answer, Call
 from pamspec_common.errors import ObjectNotFound
-from pamspec_common.peers import LocalPeer, Peer, RemotePeer, peer_session
+from pamspec_common.peers import ANSWER_TIMEOUT_S, LocalPeer, Peer, RemotePeer, peer_session
 from pamspec_common.server import serving
 from pamspec_common.service import Part, Service
 
@@ -171,6 +171,54 @@ async def test_a_service_that_is_away_is_an_answer(unused_tcp_port: int) -> None
         assert (await to.ready())[0] is False
 
 
+@pytest.mark.parametrize("head", [b"", b"HTTP/1.1 200 OK\r\nPamspec-Beats: 1\r\nContent-Length: 9\r\n\r\n"])
+async def test_a_service_that_has_stopped_is_an_answer_soon(monkeypatch: pytest.MonkeyPatch, head: bytes) -> None:
+    """A process under SIGSTOP: its kernel takes connections and requests, and nothing comes back, or nothing more."""
+    monkeypatch.setattr(internal, "SILENCE_S", 0.2)
+    held: list[asyncio.StreamWriter] = []
+
+    async def silent(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        held.append(writer)
+        await reader.read(1)
+        writer.write(head)
+
+    server = await asyncio.start_server(silent, "127.0.0.1", 0)
+    port = server.sockets[0].getsockname()[1]
+    async with server, peer_session() as session:
+        to = RemotePeer(session, f"http://127.0.0.1:{port}")
+        async with asyncio.timeout(ANSWER_TIMEOUT_S - 10):
+            answers = await asyncio.gather(*(to.call(call("echo", body)) for body in (b"{}", b'{"wait_ms":30000}')))
+        assert [answer.status for answer in answers] == [503, 503]
+        for writer in held:
+            writer.close()
+
+
+async def test_a_slow_call_is_not_taken_for_a_service_that_has_stopped(
+    monkeypatch: pytest.MonkeyPatch, remote: tuple[RemotePeer, Behind]
+) -> None:
+    """It gives signs of life for as long as it takes, however long that is."""
+    monkeypatch.setattr(internal, "SILENCE_S", 3.0)
+    monkeypatch.setattr(internal, "BEAT_S", 0.05)
+    to, behind = remote
+    slow = asyncio.create_task(to.call(call("wait", b"late")))
+    asyncio.get_running_loop().call_later(4.0, behind.gate.set)
+    assert (await slow).body == b"late"
+
+
+async def test_a_door_of_the_version_before_gives_no_signs_of_life(
+    monkeypatch: pytest.MonkeyPatch, remote: tuple[RemotePeer, Behind]
+) -> None:
+    """Neither is it asked for more than it knows, nor does it get what it cannot read."""
+    monkeypatch.setattr(internal, "BEAT_S", 0.01)
+    to, behind = remote
+    body = internal._encoder.encode([call("wait", b"late")])
+    async with aiohttp.ClientSession() as session, session.post(to.base_url + internal.PATH, data=body) as response:
+        assert internal._BEATS not in response.headers
+        asyncio.get_running_loop().call_later(0.3, behind.gate.set)
+        said = await response.read()
+    assert int.from_bytes(said[:4], "big") == len(said) - 4, "one answer and nothing else"
+
+
 async def test_a_closed_session_is_an_answer(remote: tuple[RemotePeer, Behind]) -> None:
     session = peer_session()
     to = RemotePeer(session, remote[0].base_url)
@@ -205,3 +253,25 @@ async def test_the_door_takes_calls_only(remote: tuple[RemotePeer, Behind]) -> N
     ):
         assert response.status == 400
         assert orjson.loads(await response.read())["error"]["code"] == "invalid_request"
+
+
+async def test_a_stream_of_a_service_that_has_stopped_is_refused_soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Over HTTP and as a WebSocket; the client gets an answer of its own instead of none."""
+    monkeypatch.setattr(proxy, "_OPENED_WITHIN_S", 0.2)
+    held: list[asyncio.StreamWriter] = []
+
+    async def silent(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        held.append(writer)
+
+    server = await asyncio.start_server(silent, "127.0.0.1", 0)
+    url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+    async with server, peer_session() as session:
+        front = Service("front", {}, _no_parts, _nothing, _nothing, app=RemotePeer(session, url).app)
+        async with serving(front) as door, aiohttp.ClientSession() as client, asyncio.timeout(ANSWER_TIMEOUT_S - 10):
+            async with client.get(door + "/v1/subscriptions/s/stream") as response:
+                assert response.status == 503
+            with pytest.raises(aiohttp.WSServerHandshakeError) as refused:
+                await client.ws_connect(door + "/v1/subscriptions/s/ws")
+            assert refused.value.status == 503
+        for writer in held:
+            writer.close()
