@@ -200,6 +200,8 @@ class Assemble(Scoped, kw_only=True):
     exact: bool = False
     traverse: Traverse | None = None
     budget: Budget | None = None
+    min_semantic_score: Any = None
+    """A number; as it was written until the model has checked it."""
     instruction_types: Annotated[list[Word], msgspec.Meta(max_length=100)] = msgspec.field(default_factory=list)
 
 

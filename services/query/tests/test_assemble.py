@@ -8,7 +8,7 @@ import orjson
 
 from services.query.tests.asking import SCOPE, eq
 from services.query.tests.door import Conn, Door
-from services.query.tests.indexed import LEXICAL, index, lexical
+from services.query.tests.indexed import LEXICAL, index, lexical, near, vectors
 from services.query.tests.seeds import Scope
 from services.query.tests.test_snapshots import seal
 from services.query.tests.test_traverse import join
@@ -56,6 +56,38 @@ async def test_a_ranked_query_makes_a_context_best_first(seeding: Conn, door: Do
     assert found["index"]["index_id"] == LEXICAL
     nothing = await door.ok("assemble", scope_id=SCOPE, query=lexical("snow"))
     assert (nothing["text"], nothing["budget"]["used_tokens"]) == ("", 0)
+
+
+async def test_what_only_a_vector_found_has_to_be_alike(seeding: Conn, door: Door) -> None:
+    """Where nothing fits the context is empty; words vouch for what they find, and nothing is left out unasked."""
+    scope = Scope(SCOPE)
+    for name, text in (("near", "alpha"), ("far", "beta"), ("worded", "rain")):
+        scope.put(f"obj:{name}", {"text": text})
+    await scope.flush(seeding)
+    await index(seeding, scope)
+    space = await vectors(seeding, scope, {"near": [1, 0.1, 0], "far": [0, 1, 0], "worded": [0, 0, 1]})
+    both = {"kind": "hybrid", "text": "rain", "vector": [1, 0, 0]}
+    asked = {"scope_id": SCOPE, "embedding_space_id": space}
+    everything = await door.ok("assemble", query=both, **asked)
+    assert sorted(shown(everything)) == ["far", "near", "worded"]
+    assert "unrelated" not in everything["omitted"]
+    found = await door.ok("assemble", query=both, min_semantic_score=0.5, **asked)
+    assert sorted(shown(found)) == ["near", "worded"]
+    assert found["omitted"]["unrelated"] == 1
+    nothing = await door.ok("assemble", query=near([1, 1, 1]), min_semantic_score=0.9, **asked)
+    assert (nothing["text"], nothing["omitted"]["unrelated"]) == ("", 3)
+    everything = await door.ok("assemble", query=near([1, 1, 1]), min_semantic_score=-1, **asked)
+    assert everything["omitted"]["unrelated"] == 0
+
+
+async def test_a_lowest_score_belongs_to_a_space(seeding: Conn, door: Door) -> None:
+    scope = Scope(SCOPE)
+    scope.put("obj:a", {"text": "rain"})
+    await scope.flush(seeding)
+    await index(seeding, scope)
+    for query in (lexical("rain"), WORKING):
+        error = await door.refused("assemble", scope_id=SCOPE, query=query, min_semantic_score=0.5)
+        assert (error["code"], error["details"]["field"]) == ("invalid_request", "min_semantic_score")
 
 
 async def test_a_floor_holds_for_a_context_too(seeding: Conn, door: Door) -> None:

@@ -59,6 +59,7 @@ class AssembleRequest(Reading, total=False):
     rerank: bool
     exact: bool
     budget: Budget
+    min_semantic_score: float
     instruction_types: list[str]
 
 

@@ -24,6 +24,7 @@ from pamspec_query.handlers.query import query
 from pamspec_query.model.assembly import Assembled, Finding, Relation, Wanted
 from pamspec_query.model.assembly import assemble as assembled
 from pamspec_query.model.plan import Plan, plan
+from pamspec_query.model.ranked import RANKED, finite
 from pamspec_query.queries import traversal
 from pamspec_query.queries.traversal import Step, Walk
 
@@ -41,9 +42,20 @@ class _Content(msgspec.Struct):
     canonical_content: msgspec.Raw
 
 
+class _Explanation(msgspec.Struct):
+    lists: dict[str, msgspec.Raw]
+
+
 class _Item(msgspec.Struct):
     envelope: msgspec.Raw
     score: float | None = None
+    semantic_score: float | None = None
+    explanation: _Explanation | None = None
+
+    def fits(self, lowest: float) -> bool:
+        """Whether it was found by more than its vector, or that is near enough."""
+        found_by = {"vector"} if self.explanation is None else self.explanation.lists.keys()
+        return found_by != {"vector"} or self.semantic_score is None or self.semantic_score >= lowest
 
 
 class _Found(msgspec.Struct):
@@ -62,21 +74,39 @@ async def assemble(context: Context, request: Assemble) -> Answer:
             "A context is made of objects; leave filters.relationship_type out, or send traverse.",
             details={"field": "query.filters.relationship_type"},
         )
+    lowest = _lowest(request)
     budget = request.budget or Budget()
     asked = _query(request, min(SPARE * budget.max_items, 1000))
     answer = await query(context, asked)
     found = msgspec.json.decode(answer.body, type=_Found)
-    findings = [one for one in map(_finding, found.items) if one is not None]
+    fitting = found.items if lowest is None else [item for item in found.items if item.fits(lowest)]
+    findings = [one for one in map(_finding, fitting) if one is not None]
     position = int(answer.headers[HEADER_AS_OF_SEQUENCE])
     contradictions, supersessions = await _relations(context, asked, findings, position)
     wanted = Wanted(request.scope_id, budget.max_tokens, budget.max_items, frozenset(request.instruction_types))
     made = assembled(findings, contradictions, supersessions, wanted)
+    if lowest is not None:
+        made.omitted["unrelated"] = len(found.items) - len(fitting)
     return Answer(200, _body(made, budget.max_tokens, found), answer.headers)
 
 
+def _lowest(request: Assemble) -> float | None:
+    """The score below which a vector alone counts for nothing; InvalidRequest for one of no space, or no number."""
+    given = request.min_semantic_score
+    if given is None:
+        return None
+    if request.embedding_space_id is None:
+        raise InvalidRequest(
+            "min_semantic_score belongs to queries that compare vectors; leave it out, or name embedding_space_id.",
+            details={"field": "min_semantic_score"},
+        )
+    return finite(given, "min_semantic_score")
+
+
 def _query(request: Assemble, limit: int) -> Query:
-    """The query of the request, for one page."""
+    """The query of the request, for one page; it says which lists found what, where that counts."""
     shared = {name: getattr(request, name) for name in Query.__struct_fields__ if hasattr(request, name)}
+    shared["explain_ranking"] = request.min_semantic_score is not None and request.query.kind in RANKED
     return Query(**{**shared, "pagination": Pagination(limit=limit)})
 
 

@@ -177,23 +177,18 @@ def _vector(vector: Sequence[Any] | None) -> list[float] | None:
         return None
     if not 1 <= len(vector) <= MAX_DIMENSIONS:
         raise InvalidRequest(f"query.vector has 1 to {MAX_DIMENSIONS} numbers.", details={"field": "query.vector"})
-    found: list[float] = []
-    for index, value in enumerate(vector):
-        number = math.nan if isinstance(value, bool | str) else _number(value)
-        if not math.isfinite(number):
-            raise InvalidRequest(
-                f"query.vector[{index}] is no number of a vector; send finite numbers alone.",
-                details={"field": f"query.vector[{index}]"},
-            )
-        found.append(number)
-    return found
+    return [finite(value, f"query.vector[{index}]") for index, value in enumerate(vector)]
 
 
-def _number(value: Any) -> float:
+def finite(value: Any, field: str) -> float:
+    """A number of a request; InvalidRequest for anything else."""
     try:
-        return float(value)
+        number = math.nan if isinstance(value, bool | str) else float(value)
     except (TypeError, ValueError, OverflowError):
-        return math.nan
+        number = math.nan
+    if not math.isfinite(number):
+        raise InvalidRequest(f"{field} is no finite number; send one.", details={"field": field})
+    return number
 
 
 def _tie_break(ordering: Ordering | None) -> tuple[bool, tuple[OrderKey, ...], tuple[str, ...]]:
