@@ -14,8 +14,8 @@ import pytest
 
 from libs.conftest import Product
 from pamspec_cli.__main__ import main
-from pamspec_cli.commands.query import only_space
 from pamspec_cli.demo.conversations import sample
+from pamspec_cli.looking import only_space
 from pamspec_client import Client
 
 _numbers = itertools.count(1)

@@ -35,7 +35,7 @@ from pamspec_client.models.indexes import (
 )
 from pamspec_client.models.keys import ApiKey, KeyMade, KeyPage, KeyRevoked
 from pamspec_client.models.objects import BatchOutcome, Envelope, Event, Operation, Outcome, Promotion, Superseding
-from pamspec_client.models.reading import HistoryPage, ProjectionAnswer, QueryItem, QueryPage, ReadAnswer
+from pamspec_client.models.reading import Count, HistoryPage, ProjectionAnswer, QueryItem, QueryPage, ReadAnswer
 from pamspec_client.models.scopes import (
     Hold,
     HoldPage,
@@ -108,6 +108,7 @@ __all__ = [
     "Conflict",
     "ConflictEnd",
     "Context",
+    "Count",
     "CursorMoved",
     "DelegationEntry",
     "DelegationPage",

@@ -39,11 +39,20 @@ class QueryItem(Document, kw_only=True):
         return found
 
 
+class Count(msgspec.Struct, kw_only=True):
+    """How many versions match in all; where it is not exact, at least so many."""
+
+    value: int
+    exact: bool
+
+
 class QueryPage(Document, kw_only=True):
     """A page of a query; `hint` says why it is empty when the default filters made it so."""
 
     items_raw: list[msgspec.Raw] = msgspec.field(name="items")
     next_cursor: str | None = None
+    count: Count | None = None
+    """Where the request asks for it."""
     hint: str | None = None
     index: dict[str, Any] | None = None
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Required
+from typing import Literal, Required
 
 from pamspec_client.documents import AsOf, Budget, Expression, Ordering, Traverse, VersionRange
 from pamspec_client.requests.common import Common, Reading
@@ -32,6 +32,7 @@ class QueryFields(Reading, total=False):
     traverse: Traverse
     fields: list[str]
     exact: bool
+    count: Literal["bounded", "exact"]
 
 
 class QueryRequest(QueryFields, total=False):
