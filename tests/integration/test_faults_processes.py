@@ -8,10 +8,11 @@ from contextlib import AsyncExitStack
 import aiohttp
 import pytest
 
-from pamspec_client import AsyncClient
+from pamspec_client import AsyncClient, RetryPolicy, ServiceUnavailable
 from pamspec_client.frames import Frame, decode
 from pamspec_client.requests import CreateRequest
 from pamspec_client.sse import SseParser
+from pamspec_common.peers import ANSWER_TIMEOUT_S
 from tests.integration.checks import drained, whole
 from tests.integration.harness import SECOND_DOOR, Fleet, until
 from tests.integration.load import items, make_scopes, notes, ordeal
@@ -96,6 +97,27 @@ async def stopped_while_moving(
 
 async def is_drained(fleet: Fleet, scope_id: str) -> bool:
     return await waiting(fleet, scope_id) == 0
+
+
+async def test_an_indexing_process_that_stands_still_holds_up_its_own_answers_alone(fleet: Fleet) -> None:
+    """What it alone answers is refused soon, so that nobody waits; what is written and found by others goes on."""
+    (scope_id,) = await make_scopes(fleet.client(), "still", 1)
+    client = fleet.client(retry=RetryPolicy(attempts=1))
+    await client.list_indexes(scope_id=scope_id)
+    fleet.signal("indexing", signal.SIGSTOP)
+    async with asyncio.timeout(ANSWER_TIMEOUT_S - 5):
+        with pytest.raises(ServiceUnavailable):
+            await client.list_indexes(scope_id=scope_id)
+    async with asyncio.timeout(60):
+        await client.create(**next(notes([scope_id], "still")))
+        page = await client.query(scope_id=scope_id, query={"kind": "hybrid", "modes": ["lexical"], "text": "note"})
+    assert page.index is not None
+    fleet.signal("indexing", signal.SIGCONT)
+
+    async def answered() -> bool:
+        return bool((await fleet.client().list_indexes(scope_id=scope_id)).indexes)
+
+    await until(answered, 60, "it answers again")
 
 
 async def test_a_third_replica_of_write_joins_during_load(fleet: Fleet) -> None:

@@ -196,7 +196,7 @@ class RemoteOperations:
             self._unsaid += 1
             return
         extra = {"action": "internal_call_failed", "count": self._unsaid + 1}
-        _log.warning("internal calls failed: %s", error, extra=extra)
+        _log.warning("internal calls failed: %s", str(error) or "no answer in time", extra=extra)
         self._said_at, self._unsaid = now, 0
 
 

@@ -48,12 +48,21 @@ class Watermark(msgspec.Struct, forbid_unknown_fields=True):
     sequence: Position
 
 
-class EmbeddingsTold(msgspec.Struct, forbid_unknown_fields=True):
+class SpaceCount(msgspec.Struct, forbid_unknown_fields=True):
+    """How many vectors, of how many objects, a scope has in a space."""
+
+    embedding_space_id: Id
+    objects: Annotated[int, msgspec.Meta(ge=0)]
+    vectors: Annotated[int, msgspec.Meta(ge=0)]
+
+
+class EmbeddingsTold(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
     """What was asked of embeddings and what came."""
 
     requested: Embeddings
     included: bool
     spaces: list[dict[str, Any]]
+    counts: list[SpaceCount] = []
 
 
 class Manifest(_Line, tag="manifest"):

@@ -16,6 +16,8 @@ from pamspec_query.handlers import export as handler
 from pamspec_query.handlers.export import PAGE_ROWS
 from services.query.tests.door import Conn, Door, limited
 from services.query.tests.exporting import Taking, exported, taken, without_manifest
+from services.query.tests.indexed import SPACE, vectors
+from services.query.tests.indexed import index as indexed
 from services.query.tests.seeds import TENANT, Scope
 from services.query.tests.test_verify import SCOPE, seeded
 
@@ -59,6 +61,26 @@ async def test_two_exports_differ_in_their_manifest_alone(seeding: Conn, door: D
     first, second = await exported(door, SCOPE), await exported(door, SCOPE, embeddings="include")
     assert without_manifest(first) == without_manifest(second)
     assert orjson.loads(second.partition(b"\n")[0])["embeddings"]["requested"] == "include"
+
+
+async def test_the_manifest_names_spaces_and_how_much_they_hold(seeding: Conn, door: Door) -> None:
+    """P78: descriptors as they were registered, of the spaces with vectors of the scope, where they are asked for."""
+    scope = Scope(SCOPE)
+    scope.put("obj:a", {"text": "rain"})
+    scope.put("obj:b", {"text": "snow"})
+    await scope.flush(seeding)
+    await indexed(seeding, scope)
+    await vectors(seeding, scope, {"a": [1, 0, 0], "b": [0, 1, 0]})
+    await vectors(seeding, scope, {}, embedding_space_id="space:elsewhere")
+    for asked in ("reference", "include"):
+        told = lines_of(await exported(door, SCOPE, embeddings=asked))[0]["embeddings"]
+        assert told == {
+            "requested": asked,
+            "included": False,
+            "spaces": [SPACE],
+            "counts": [{"embedding_space_id": "space:axes", "objects": 2, "vectors": 2}],
+        }
+    assert lines_of(await exported(door, SCOPE))[0]["embeddings"]["spaces"] == []
 
 
 async def test_an_empty_scope_has_an_export(seeding: Conn, door: Door) -> None:

@@ -14,6 +14,7 @@ import pytest_asyncio
 from pamspec_cli.servers.databases import Database
 from pamspec_common import contracts
 from pamspec_common.principal import Principal
+from pamspec_common.transfer import manifest_digest
 from pamspec_query.app import build as build_query
 from pamspec_query.settings import Settings as QuerySettings
 from pamspec_write.handlers import storing
@@ -278,6 +279,27 @@ async def test_an_empty_scope_takes_an_import(store: Store) -> None:
     assert (await store.ask("get_scope", scope_id=NAME))["scope"]["scope_kind"] == "workspace"
     await writer.ok("create", claim(NAME, "goes on"), by=store.other)
     assert (await store.ask("verify_ledger", scope_id=NAME))["ok"] is True
+
+
+async def test_a_file_that_names_embedding_spaces_is_taken(store: Store) -> None:
+    """What is derived is never needed: the importing tenant neither needs the spaces, nor gets them by the file."""
+    await lived(store.writer)
+    lines = (await store.export(NAME, embeddings="reference")).splitlines(keepends=True)
+    named = {
+        "embedding_space_id": "space:of-elsewhere", "provider": "p", "model": "m", "model_revision": "1",
+        "dimensions": 3, "distance_metric": "cosine", "normalization": "none", "preprocessing_profile": "none",
+        "embedding_kind": "dense", "canonicalization_rules": "none",
+    }  # fmt: skip
+    counted = {"embedding_space_id": "space:of-elsewhere", "objects": 2, "vectors": 3}
+    told = {"requested": "reference", "included": False, "spaces": [named], "counts": [counted]}
+    document = orjson.loads(lines[0]) | {"embeddings": told}
+    document["digest"] = manifest_digest(orjson.dumps(document))
+    body = orjson.dumps(document) + b"\n" + b"".join(lines[1:])
+    assert (await store.imported(body))["imported"] is True
+    again = await store.export(NAME, by=store.other)
+    assert without_manifest(again) == b"".join(lines[1:]), "the round trip stays byte for byte"
+    sql = "SELECT count(*) FROM core.embedding_space WHERE embedding_space_id = 'space:of-elsewhere'"
+    assert await store.writer.admin.fetchval(sql) == 0
 
 
 async def test_an_empty_ledger_takes_the_trip_too(store: Store) -> None:

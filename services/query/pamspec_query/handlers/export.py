@@ -14,6 +14,7 @@ from contextlib import aclosing, asynccontextmanager
 
 import msgspec
 
+from pamspec_common.embedding_spaces import NAMES
 from pamspec_common.errors import ScopeNotFound
 from pamspec_common.instants import wire
 from pamspec_common.ledger import genesis
@@ -24,6 +25,7 @@ from pamspec_common.transfer import (
     OperationPart,
     ScopeLine,
     SourcePart,
+    SpaceCount,
     Tally,
     VersionPart,
     Watermark,
@@ -41,6 +43,7 @@ from pamspec_query.handlers.export_rules import rule_lines
 from pamspec_query.model.positions import headers
 from pamspec_query.queries.export import EntryRow, ScopeRow, export_page, export_scope
 from pamspec_query.queries.heads import now, scope_head
+from pamspec_query.queries.spaces import counts
 
 PAGE_ROWS = 500
 PAGE_BYTES = 1024 * 1024
@@ -49,8 +52,11 @@ PAGE_BYTES = 1024 * 1024
 class Exporting:
     """One export under way."""
 
-    def __init__(self, context: Context, request: Export, scope_key: int, scope: ScopeRow, at: str) -> None:
+    def __init__(
+        self, context: Context, request: Export, scope_key: int, scope: ScopeRow, at: str, embeddings: EmbeddingsTold
+    ) -> None:
         self._context, self._request, self._scope_key, self._scope, self._at = context, request, scope_key, scope, at
+        self._embeddings = embeddings
         self._until = scope.last_seq
         self._tally = Tally(genesis(scope.ledger_id))
 
@@ -82,9 +88,8 @@ class Exporting:
         yield encode_line(self._tally.end())
 
     def _manifest(self) -> bytes:
-        embeddings = EmbeddingsTold(self._request.embeddings, included=False, spaces=[])
         watermark = Watermark(self._scope.ledger_epoch, self._scope.last_seq)
-        return manifest_line(self._request.scope_id, watermark, self._at, self._context.actor_id, embeddings)
+        return manifest_line(self._request.scope_id, watermark, self._at, self._context.actor_id, self._embeddings)
 
     async def _pages(self) -> AsyncGenerator[Sequence[EntryRow], None]:
         """All entries in order; a page is read while the lines of the one before it are made and sent."""
@@ -152,9 +157,20 @@ async def export(context: Context, request: Export) -> Exporting:
     async with context.moment(request) as (conn, scope_key, _, _):
         scope = await export_scope(conn, scope_key)
         at = wire(await now(conn))
+        embeddings = await _told(conn, request, scope_key)
     if scope is None:
         raise ScopeNotFound
-    return Exporting(context, request, scope_key, scope, at)
+    return Exporting(context, request, scope_key, scope, at, embeddings)
+
+
+async def _told(conn: Connection, request: Export, scope_key: int) -> EmbeddingsTold:
+    """What the manifest says of vectors: their spaces where they are asked for, as they are at this moment (P78)."""
+    if request.embeddings == "none":
+        return EmbeddingsTold("none", included=False, spaces=[])
+    found = await counts(conn, scope_key)
+    spaces = [{name: getattr(space, name) for name in NAMES} for space, _, _ in found]
+    told = [SpaceCount(space.embedding_space_id, objects, vectors) for space, objects, vectors in found]
+    return EmbeddingsTold(request.embeddings, included=False, spaces=spaces, counts=told)
 
 
 def _operation(row: EntryRow) -> OperationPart | None:

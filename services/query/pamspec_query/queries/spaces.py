@@ -12,6 +12,14 @@ SPACE_SQL = """
 SELECT descriptor FROM core.embedding_space WHERE tenant_id = $1 AND embedding_space_id = $2
 """
 
+COUNTS_SQL = "SELECT descriptor, objects, vectors FROM index_.space_counts($1)"
+
+
+async def counts(conn: Connection, scope_key: int) -> list[tuple[EmbeddingSpace, int, int]]:
+    """The spaces in which a scope has vectors, by their ids: each with how many objects and vectors."""
+    rows = await conn.fetch(COUNTS_SQL, scope_key)
+    return [(described(orjson.loads(row["descriptor"])), row["objects"], row["vectors"]) for row in rows]
+
 
 async def space(conn: Connection, tenant_id: str, embedding_space_id: str) -> EmbeddingSpace:
     """A space of the tenant, in the caller's transaction; EmbeddingSpaceMismatch when it has none of that name."""

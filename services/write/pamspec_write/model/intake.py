@@ -119,8 +119,8 @@ class Intake:
             raise BadLine("the manifest has another digest; it was edited.")
         if manifest.spec_version != SPEC_VERSION:
             raise BadLine(f"the object model is not {SPEC_VERSION}.")
-        if manifest.embeddings.included or manifest.embeddings.spaces:
-            raise BadLine("embeddings are not taken; export with embeddings none.")
+        if manifest.embeddings.included:
+            raise BadLine("vectors are not taken; export with embeddings reference, and bring them with put_vectors.")
         self.manifest, self._stage = manifest, _Stage.SCOPE
 
     def _take_scope(self, scope: ScopeLine, line: bytes) -> None:
