@@ -1,6 +1,6 @@
 """The gateway, composed: doors from the outside in, each passing on what is not its own.
 
-operations -> channels -> transfers -> the framework with conveniences and documentation.
+MCP -> operations -> channels -> transfers -> the framework with conveniences and documentation.
 """
 
 from __future__ import annotations
@@ -29,6 +29,7 @@ from pamspec_gateway.door import Capacity, Load, OperationDoor, Route
 from pamspec_gateway.identity_tokens import IdentityTokens
 from pamspec_gateway.limits.limiter import Limiter
 from pamspec_gateway.limits.sharing import Sharing
+from pamspec_gateway.mcp_door import McpDoor
 from pamspec_gateway.moments import Moments
 from pamspec_gateway.pages import framework
 from pamspec_gateway.queries import select_quotas, select_reachable
@@ -85,6 +86,7 @@ class _Gateway:
         self._guard: Guard | None = None
         self._streams: StreamDoor | None = None
         self._agents: Agents | None = None
+        self._mcp: McpDoor | None = None
 
     def service(self) -> Service:
         """The service; its doors exist once it has started."""
@@ -113,6 +115,8 @@ class _Gateway:
             if operation.public and operation.streams is None
         }
         self._service.app = self._doors(guard, catalogue, routes)
+        if self._mcp is not None:
+            await self._mcp.sessions.start()
         if settings.serves_agents:
             streamed = frozenset(name for name, one in catalogue.operations.items() if one.streams is not None)
             self._agents = Agents(settings, self._pool, guard, self._load, routes, streamed)
@@ -172,11 +176,13 @@ class _Gateway:
         }
         rest = TransferDoor(transfers, guard, self._load, rest, self._settings.channel_recheck_s)
         self._streams = StreamDoor(channels, guard, self._load, rest, self._settings.channel_recheck_s)
-        return OperationDoor({f"/v1/{name}": route for name, route in routes.items()}, guard, self._load, self._streams)
+        door = OperationDoor({f"/v1/{name}": route for name, route in routes.items()}, guard, self._load, self._streams)
+        self._mcp = McpDoor(self._settings, guard, self._load, door)
+        return self._mcp
 
     async def _drain(self) -> None:
-        if self._streams is not None:
-            await self._streams.drain(self._settings.drain_s)
+        both = [one.drain(self._settings.drain_s) for one in (self._mcp, self._streams) if one is not None]
+        await asyncio.gather(*both)
         if self._agents is not None:
             await self._agents.drain(self._settings.drain_s)
 

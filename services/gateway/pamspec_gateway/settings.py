@@ -81,6 +81,17 @@ class Settings(CommonSettings):
     quota_cache_s: float = Field(default=2.0, gt=0)
     """How long changed quotas may take until they hold here."""
 
+    public_url: str | None = None
+    """The address under which hosts reach the gateway, for OAuth metadata; else what the request was sent to."""
+    mcp_origins: list[str] = Field(default_factory=list)
+    """Origins of web pages that may use the MCP door, beside pages of this machine; JSON in the environment."""
+    mcp_session_idle_s: float = Field(default=300.0, gt=0)
+    """A session of an MCP host without a request or stream for this long ends, and with it what it watches."""
+    mcp_max_sessions: int = Field(default=10_000, ge=1)
+    """Sessions of MCP hosts in this process; beyond it 503."""
+    mcp_answer_tokens: int = Field(default=20_000, ge=4_000, le=200_000)
+    """How large a result for an MCP host may be, a token for every three bytes; the rest comes by its cursor."""
+
     @property
     def serves_agents(self) -> bool:
         """Whether agents may log in to the bus here."""

@@ -1,0 +1,1 @@
+"""What the door does with a request of a host."""

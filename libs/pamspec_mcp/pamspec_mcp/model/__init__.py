@@ -1,0 +1,1 @@
+"""The pure rules of the door: names, schemas, addresses and bounds."""
