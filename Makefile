@@ -10,11 +10,12 @@ PACKAGES := libs/pamspec_common libs/pamspec_client libs/pamspec_conformance lib
 K8S := $(VENV)-k8s
 K8S_CHECK = $(K8S)/bin/python -m tools.kubernetes.check --kubectl $(K8S)/bin/kubectl --checkov $(K8S)/bin/checkov
 ARGS ?=
+WHAT ?= tests/integration $(wildcard services/*/tests)
 EXAMPLES ?= 50
 CHAOS_SECONDS ?= 60
 SEED ?=
 
-.PHONY: setup setup-pip up down test fuzz chaos test-partitions check contracts bench lock clean format k8s k8s-check sbom
+.PHONY: setup setup-pip up down test test-docker fuzz chaos test-partitions check contracts bench lock clean format k8s k8s-check sbom
 
 setup: ## uv from PyPI into .venv when missing, then every package of the workspace, as locked
 	@tools/venv $(VENV)
@@ -25,7 +26,7 @@ setup: ## uv from PyPI into .venv when missing, then every package of the worksp
 $(BIN)/pamspec:
 	@$(MAKE) --no-print-directory setup
 
-up down test fuzz chaos test-partitions check contracts bench format lock k8s k8s-check sbom: | $(BIN)/pamspec
+up down test test-docker fuzz chaos test-partitions check contracts bench format lock k8s k8s-check sbom: | $(BIN)/pamspec
 
 setup-pip: ## the same environment with pip alone, in some minutes
 	@tools/venv $(VENV)
@@ -40,6 +41,9 @@ down: ## stop a running `make up` of the same data directory
 
 test: ## every test, on real servers
 	$(BIN)/pytest $(ARGS)
+
+test-docker: ## the same tests on containers of the public images where a Docker engine answers: WHAT of them
+	PAMSPEC_TEST_SERVERS=auto $(BIN)/pytest $(WHAT) $(ARGS)
 
 fuzz: ## the published description of the API, tried at length: EXAMPLES requests of each operation, and every keyword
 	PAMSPEC_FUZZ_EXAMPLES=$(EXAMPLES) $(BIN)/pytest services/gateway/tests/test_schemathesis.py $(ARGS)

@@ -1,4 +1,4 @@
-"""The servers of every test: real ones, from their wheels or named by a URL. One that is missing is an error."""
+"""The servers of every test: real ones, of wheels, of images or named by a URL. One that is missing is an error."""
 
 import asyncio
 import os
@@ -16,9 +16,8 @@ import uvloop
 from pamspec_cli.servers import databases
 from pamspec_cli.servers.databases import Database
 from pamspec_cli.servers.nats import AgentUser, EmbeddedNats, NatsAddress
-from pamspec_cli.servers.postgres import NEWEST, EmbeddedPostgres
-from pamspec_cli.servers.valkey import EmbeddedValkey
 from pamspec_common.migrations import migrate
+from tests.servers.chosen import servers
 
 TEST_PRINCIPAL_TOKEN = "testprincipaltoken00000000"
 
@@ -28,6 +27,11 @@ os.environ.setdefault("PAMSPEC_POOL_WAIT_MS", "30000")
 os.environ.setdefault("PAMSPEC_STATEMENT_TIMEOUT_MS", "30000")
 # A model takes a core for as long as anything waits to be embedded: only tests that are about it have one.
 os.environ.setdefault("PAMSPEC_EMBEDDER", "none")
+
+
+def pytest_report_header() -> str:
+    """Which servers this run has."""
+    return f"servers: {servers().kind}"
 
 
 def pytest_asyncio_loop_factories() -> dict[str, type[asyncio.AbstractEventLoop]]:
@@ -54,16 +58,12 @@ def server_directory() -> Iterator[Path]:
 
 @pytest_asyncio.fixture(scope="session", loop_scope="session")
 async def postgres_server(server_directory: Path) -> AsyncIterator[str]:
-    """A superuser's DSN: of PAMSPEC_TEST_DATABASE_URL when set, else of an embedded server.
-
-    PAMSPEC_TEST_POSTGRES chooses the embedded server's major version: 16 or 18.
-    """
+    """A superuser's DSN: of PAMSPEC_TEST_DATABASE_URL when set, else of a server of this run."""
     given = os.environ.get("PAMSPEC_TEST_DATABASE_URL")
     if given:
         yield given
         return
-    version = int(os.environ.get("PAMSPEC_TEST_POSTGRES", str(NEWEST)))
-    server = EmbeddedPostgres(server_directory / "postgres", version=version)
+    server = servers().postgres(server_directory / "postgres")
     address = await server.start()
     yield address.dsn()
     await server.stop()
@@ -102,7 +102,7 @@ async def module_database(template_database: TemplateDatabase) -> AsyncIterator[
 @pytest_asyncio.fixture(loop_scope="session")
 async def nats_process(tmp_path: Path) -> AsyncIterator[EmbeddedNats]:
     """A nats-server of this test alone, empty (30 ms), which the test may kill and start again."""
-    server = EmbeddedNats(
+    server = servers().nats(
         tmp_path / "nats", agent=AgentUser.of_principal(TEST_PRINCIPAL_TOKEN), max_file_bytes=2 * 1024**3
     )
     await server.start()
@@ -119,12 +119,12 @@ async def nats(nats_process: EmbeddedNats) -> NatsAddress:
 
 @pytest_asyncio.fixture(scope="session", loop_scope="session")
 async def valkey_server(server_directory: Path) -> AsyncIterator[str]:
-    """The URL of a Valkey server: of PAMSPEC_TEST_VALKEY_URL when set, else of an embedded one."""
+    """The URL of a Valkey server: of PAMSPEC_TEST_VALKEY_URL when set, else of one of this run."""
     given = os.environ.get("PAMSPEC_TEST_VALKEY_URL")
     if given:
         yield given
         return
-    server = EmbeddedValkey(server_directory / "valkey")
+    server = servers().valkey(server_directory / "valkey")
     address = await server.start()
     yield address.url
     await server.stop()

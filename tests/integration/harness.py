@@ -26,10 +26,10 @@ from pamspec_cli.servers.databases import create_database
 from pamspec_cli.servers.nats import EmbeddedNats
 from pamspec_cli.servers.postgres import EmbeddedPostgres
 from pamspec_cli.servers.process import ServerProcess, free_port
-from pamspec_cli.servers.valkey import EmbeddedValkey
 from pamspec_cli.stack import DATABASE, servers
 from pamspec_client import AsyncClient, NatsLogin, RetryPolicy
 from pamspec_common.peers import peer_session
+from tests.servers.chosen import servers as beneath
 
 STOP_SECONDS = 20.0
 SECOND_DOOR = "gateway-2"
@@ -225,9 +225,9 @@ class Fleet:
 async def deployed(variables: Mapping[str, str] | None = None) -> AsyncIterator[Fleet]:
     """Servers and one process of each service in a directory of their own, ready; nothing is left at the end."""
     directory = Path(tempfile.mkdtemp(prefix="pamspec-fleet-"))
-    postgres = EmbeddedPostgres(directory / "postgres", version=int(os.environ.get("PAMSPEC_TEST_POSTGRES", "18")))
-    bus = EmbeddedNats(directory / "nats")
-    valkey = EmbeddedValkey(directory / "valkey")
+    postgres = beneath().postgres(directory / "postgres")
+    bus = beneath().nats(directory / "nats")
+    valkey = beneath().valkey(directory / "valkey")
     try:
         async with AsyncExitStack() as stack:
             for server in (postgres, bus, valkey):

@@ -11,9 +11,10 @@ from urllib.parse import parse_qs, urlsplit
 
 import asyncpg
 
-from pamspec_cli.servers.postgres import EmbeddedPostgres, installation
+from pamspec_cli.servers.postgres import NEWEST, EmbeddedPostgres, installation
 from pamspec_cli.servers.process import free_port, unprivileged_account
 from tests.integration.harness import Fleet, until
+from tests.servers.chosen import servers
 
 LAGGING_DOOR = "gateway-lagging"
 """The gateway whose reads come from the standby; its writes go where all writes go."""
@@ -69,7 +70,7 @@ async def replica(fleet: Fleet, directory: Path) -> AsyncIterator[EmbeddedPostgr
     shutil.copy(fleet.postgres.directory / "superuser.password", directory / "superuser.password")
     await _copy_cluster(fleet, data)
     login = f"host={primary.host} port={primary.port} user={primary.superuser} password={primary.password}"
-    server = EmbeddedPostgres(
+    server = servers().postgres(
         directory, port=free_port(), version=primary.version, settings={"primary_conninfo": login}
     )
     await server.start()
@@ -99,7 +100,7 @@ async def _copy_cluster(fleet: Fleet, data: Path) -> None:
     primary = fleet.postgres.address
     assert primary is not None
     process = await asyncio.create_subprocess_exec(
-        str(installation(primary.version) / "bin" / "pg_basebackup"),
+        str(installation(NEWEST) / "bin" / "pg_basebackup"),
         *("--pgdata", str(data), "--wal-method", "stream", "--checkpoint", "fast", "--no-sync"),
         *("--host", primary.host, "--port", str(primary.port), "--username", primary.superuser),
         env=os.environ | {"PGPASSWORD": primary.password},

@@ -1,7 +1,6 @@
 """PostgreSQL and NATS restarted, hung, emptied or away while writers and followers go on."""
 
 import asyncio
-import os
 import shutil
 import signal
 
@@ -78,13 +77,11 @@ async def test_followers_over_http_get_events_while_the_bus_is_away(fleet: Fleet
 
 async def test_a_hung_bus_holds_up_nobody_but_itself(fleet: Fleet) -> None:
     async with ordeal(fleet, "bus-hung") as load:
-        pid = fleet.nats.process.pid
-        assert pid is not None
-        os.kill(pid, signal.SIGSTOP)
+        fleet.nats.process.send(signal.SIGSTOP)
         try:
             await writes_go_on(load, 400)
         finally:
-            os.kill(pid, signal.SIGCONT)
+            fleet.nats.process.send(signal.SIGCONT)
         await drained(fleet)
 
 

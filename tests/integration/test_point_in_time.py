@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from pamspec_cli.deployment import SERVICES
-from pamspec_cli.servers.postgres import installation
+from pamspec_cli.servers.postgres import NEWEST, installation
 from pamspec_cli.servers.process import unprivileged_account
 from pamspec_client import AsyncClient, ObjectDeleted, ObjectNotFound
 from pamspec_client.documents import Provenance
@@ -95,7 +95,7 @@ async def _archiving(fleet: Fleet) -> None:
 async def _base_backup(fleet: Fleet, target: Path) -> None:
     address = fleet.postgres.address
     assert address is not None
-    programs = installation(address.version) / "bin"
+    programs = installation(NEWEST) / "bin"
     place = {"PGHOST": address.host, "PGPORT": str(address.port), "PGUSER": address.superuser}
     await _run(
         [str(programs / "pg_basebackup"), "--pgdata", str(target), "--checkpoint", "fast"],

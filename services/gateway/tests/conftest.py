@@ -19,6 +19,7 @@ from pamspec_gateway.app import build
 from services.gateway.tests import whole as all_services
 from services.gateway.tests.behind import Behind, Door, echo_service, gateway_settings, insert_key
 from services.gateway.tests.on_the_bus import BusWorld
+from tests.servers.chosen import servers
 
 SHAPES = ["one process", "processes"]
 
@@ -93,7 +94,7 @@ async def world(template_database: TemplateDatabase, server_directory: Path) -> 
     """A bus with one gateway, for the tests that break nothing."""
     name = databases.new_name("pamspec_bus")
     dsn = await databases.create_database(template_database.server_dsn, name, template_database.name)
-    server = EmbeddedNats(server_directory / name)
+    server = servers().nats(server_directory / name)
     await server.start()
     made = BusWorld(server, Database(name, dsn, databases.role_dsns(dsn, template_database.passwords)))
     await made.gateway()

@@ -31,6 +31,7 @@ from pamspec_common.telemetry import setup_metrics
 from pamspec_gateway.app import build
 from pamspec_gateway.limits.limiter import waits_long
 from services.gateway.tests.behind import Behind, Door, echo_service, gateway_settings, insert_key, refusal_of
+from tests.servers.chosen import servers
 
 Document = dict[str, Any]
 ONE, OTHER = "tenant:t", "tenant:u"
@@ -118,7 +119,7 @@ async def running(database: Database, root: Path, **changed: object) -> AsyncIte
     behind, keys = Behind(), {ONE: new_key(), OTHER: new_key()}
     for number, (tenant, key) in enumerate(keys.items()):
         await insert_key(database.dsn, key, tenant=tenant, key_id=f"key:{number}")
-    valkey = EmbeddedValkey(root / "valkey")
+    valkey = servers().valkey(root / "valkey")
     address = await valkey.start()
     echo = echo_service("echo", behind)
     await echo.start()

@@ -15,11 +15,11 @@ from pamspec_cli import composition
 from pamspec_cli.deployment import SERVICES, Deployment
 from pamspec_cli.servers import databases
 from pamspec_cli.servers.databases import Database
-from pamspec_cli.servers.nats import EmbeddedNats
 from pamspec_cli.servers.process import free_port
 from pamspec_cli.stack import Addresses
 from pamspec_common.keys import new_key
 from services.gateway.tests.behind import PEPPER, insert_key
+from tests.servers.chosen import servers
 
 SCOPE = "workspace:garden"
 """A scope that is there."""
@@ -47,7 +47,7 @@ async def running(template: TemplateDatabase, directory: Path) -> AsyncIterator[
     name = databases.new_name("pamspec_whole")
     dsn = await databases.create_database(template.server_dsn, name, template.name)
     database = Database(name, dsn, databases.role_dsns(dsn, template.passwords))
-    bus = EmbeddedNats(directory / "nats")
+    bus = servers().nats(directory / "nats")
     nats = await bus.start()
     key = new_key()
     await insert_key(dsn, key)

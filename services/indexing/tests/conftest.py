@@ -10,17 +10,18 @@ import pytest_asyncio
 from conftest import TemplateDatabase
 from pamspec_cli.servers import databases
 from pamspec_cli.servers.databases import Database
-from pamspec_cli.servers.nats import AgentUser, EmbeddedNats, NatsAddress
+from pamspec_cli.servers.nats import AgentUser, NatsAddress
 from pamspec_common.service import Service
 from services.indexing.tests.world import Garden, World
 from services.write.tests.writer import started, stopped, write_settings
+from tests.servers.chosen import servers
 
 
 @pytest_asyncio.fixture(scope="session", loop_scope="session")
 async def indexing_bus(server_directory: Path) -> AsyncIterator[NatsAddress]:
     """A nats-server for the tests here."""
     agent = AgentUser.of_principal("indexingtests000000000000a")
-    server = EmbeddedNats(server_directory / "indexing-nats", agent=agent, max_file_bytes=2**30)
+    server = servers().nats(server_directory / "indexing-nats", agent=agent, max_file_bytes=2**30)
     yield await server.start()
     await server.stop()
 

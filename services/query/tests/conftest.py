@@ -10,7 +10,7 @@ import asyncpg
 import pytest_asyncio
 
 from pamspec_cli.servers.databases import Database
-from pamspec_cli.servers.nats import AgentUser, EmbeddedNats, NatsAddress
+from pamspec_cli.servers.nats import AgentUser, NatsAddress
 from pamspec_common.principal import Principal
 from pamspec_common.service import Service
 from pamspec_query.app import build
@@ -19,6 +19,7 @@ from pamspec_write.settings import Settings as WriteSettings
 from services.query.tests.door import KEY, Conn, Door, settings
 from services.query.tests.seeds import TENANT
 from services.query.tests.writing import Writer
+from tests.servers.chosen import servers
 
 
 @pytest_asyncio.fixture
@@ -47,7 +48,7 @@ async def door(service: Service) -> Door:
 @pytest_asyncio.fixture(scope="session", loop_scope="session")
 async def write_nats(server_directory: Path) -> AsyncIterator[NatsAddress]:
     """A bus for the wake-ups of the write service."""
-    server = EmbeddedNats(
+    server = servers().nats(
         server_directory / "query-nats",
         agent=AgentUser.of_principal("querytests000000000000000a"),
         max_file_bytes=2**30,

@@ -17,7 +17,7 @@ from msgspec.structs import replace
 from conftest import TemplateDatabase
 from pamspec_cli.servers import databases
 from pamspec_cli.servers.databases import Database
-from pamspec_cli.servers.nats import AgentUser, EmbeddedNats
+from pamspec_cli.servers.nats import AgentUser
 from pamspec_common.calls import Answer, Call
 from pamspec_common.internal import answer as run
 from pamspec_common.peers import LocalPeer
@@ -29,6 +29,7 @@ from services.write.tests.delegating import LATER, LONG_AGO, Delegating, agent, 
 from services.write.tests.test_rights import bind, moved, rules
 from services.write.tests.writer import KEY, KID, Document, Writer, check_answer, claim, edge, started, stopped
 from services.write.tests.writer import write_settings as settings_of_write
+from tests.servers.chosen import servers
 
 READS = ["read", "query", "inspect_history"]
 ALL: Document = {"kind": "structured", "trust": "all"}
@@ -89,7 +90,7 @@ async def services(
     dsn = await databases.create_database(template_database.server_dsn, name, template_database.name)
     database = Database(name, dsn, databases.role_dsns(dsn, template_database.passwords))
     folder: Path = tmp_path_factory.mktemp("nats")
-    bus = EmbeddedNats(folder, agent=AgentUser.of_principal("delegatedtests00000000000a"), max_file_bytes=2**30)
+    bus = servers().nats(folder, agent=AgentUser.of_principal("delegatedtests00000000000a"), max_file_bytes=2**30)
     writer = await started(database, settings_of_write(database, await bus.start()))
     query = build(
         Settings(database_url=database.role("query"), token_keys={KID: KEY}, drain_s=2.0),

@@ -8,15 +8,16 @@ from pathlib import Path
 import pytest_asyncio
 
 from pamspec_cli.servers.databases import Database
-from pamspec_cli.servers.nats import AgentUser, EmbeddedNats, NatsAddress
+from pamspec_cli.servers.nats import AgentUser, NatsAddress
 from pamspec_common.service import Service
 from services.subscription.tests.world import World, started
+from tests.servers.chosen import servers
 
 
 @pytest_asyncio.fixture(scope="session", loop_scope="session")
 async def subscription_bus(server_directory: Path) -> AsyncIterator[NatsAddress]:
     """A nats-server for the tests here."""
-    server = EmbeddedNats(
+    server = servers().nats(
         server_directory / "subscription-nats", agent=AgentUser(("pamspec.deliver.>", "_INBOX.>")), max_file_bytes=2**30
     )
     yield await server.start()

@@ -13,15 +13,16 @@ import pytest_asyncio
 from conftest import TemplateDatabase
 from pamspec_cli.servers import databases
 from pamspec_cli.servers.databases import Database
-from pamspec_cli.servers.nats import AgentUser, EmbeddedNats, NatsAddress
+from pamspec_cli.servers.nats import AgentUser, NatsAddress
 from services.write.tests.delegating import STRANGERS, Delegating, delegating
 from services.write.tests.writer import Writer, started, stopped, write_settings
+from tests.servers.chosen import servers
 
 
 @pytest_asyncio.fixture(scope="session", loop_scope="session")
 async def write_bus(server_directory: Path) -> AsyncIterator[NatsAddress]:
     """A nats-server for the wake-ups of all tests here."""
-    server = EmbeddedNats(
+    server = servers().nats(
         server_directory / "write-nats",
         agent=AgentUser.of_principal("writetests000000000000000a"),
         max_file_bytes=2**30,

@@ -151,7 +151,7 @@ class EmbeddedNats:
         seeds = kept_seeds(self.directory, agent=self._agent is not None)
         address = NatsAddress(LOOPBACK, port, free_port(), **seeds, scheme="tls" if self._tls else "nats")
         secrets.write_private(self.config_file, json.dumps(self._config(address), indent=2) + "\n")
-        self.process.spawn([str(binary()), "--config", str(self.config_file)])
+        self.process.spawn([self._program(), "--config", str(self.config_file)])
         async with aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=2)) as session:
             await self.process.wait_ready(lambda: _healthy(session, address.monitor_url), START_SECONDS)
         self._wanted_port = port
@@ -162,6 +162,9 @@ class EmbeddedNats:
         """Ends the server after it has written its state; bounded; stopping twice is fine."""
         await self.process.stop(STOP)
         self.address = None
+
+    def _program(self) -> str:
+        return str(binary())
 
     def _config(self, address: NatsAddress) -> dict[str, object]:
         jetstream: dict[str, object] = {"store_dir": str(self.store), "sync_interval": self._sync_interval}

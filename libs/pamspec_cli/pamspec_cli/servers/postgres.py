@@ -148,7 +148,7 @@ class EmbeddedPostgres:
             "logging_collector": "off",
         }
         flags = [part for name, value in sorted(settings.items()) for part in ("-c", f"{name}={value}")]
-        with _Handle(self.data, self._account) as handle:
+        with self._handle(self.data) as handle:
             self.process.spawn(
                 [str(binaries / "bin" / "postgres"), "-D", handle.path, *flags],
                 account=self._account,
@@ -168,7 +168,7 @@ class EmbeddedPostgres:
         password_file = run / "password"
         secrets.write_private(password_file, password + "\n")
         _give(password_file, self._account)
-        with _Handle(draft, self._account) as handle:
+        with self._handle(draft) as handle:
             self._run(
                 [
                     str(binaries / "bin" / "initdb"),
@@ -182,12 +182,15 @@ class EmbeddedPostgres:
                     "--data-checksums",
                 ],
                 run,
-                handle.fds,
+                handle,
             )  # fmt: skip
         password_file.unlink()
         draft.rename(self.data)
 
-    def _run(self, command: Sequence[str], run: Path, fds: Sequence[int]) -> None:
+    def _handle(self, directory: Path) -> "Handle":
+        return Handle(directory, self._account)
+
+    def _run(self, command: Sequence[str], run: Path, data: "Handle") -> None:
         account = self._account
         done = subprocess.run(
             command,
@@ -197,7 +200,7 @@ class EmbeddedPostgres:
             capture_output=True,
             text=True,
             check=False,
-            pass_fds=tuple(fds),
+            pass_fds=data.fds,
             user=account.uid if account else None,
             group=account.gid if account else None,
             extra_groups=[] if account else None,
@@ -235,20 +238,20 @@ class EmbeddedPostgres:
         return copy
 
 
-class _Handle:
+class Handle:
     """How the server names its data directory: by path, or by an open descriptor where it may not walk the path."""
 
     def __init__(self, directory: Path, account: Account | None) -> None:
-        self._directory = directory
+        self.directory = directory
         self._account = account
         self.fds: tuple[int, ...] = ()
         self.path = str(directory)
 
-    def __enter__(self) -> "_Handle":
+    def __enter__(self) -> "Handle":
         if self._account is not None:
             if sys.platform != "linux":
                 raise ServerError("started by root this works on Linux only: start as an ordinary user")
-            number = os.open(self._directory, os.O_RDONLY | os.O_DIRECTORY)
+            number = os.open(self.directory, os.O_RDONLY | os.O_DIRECTORY)
             self.fds = (number,)
             self.path = f"/proc/self/fd/{number}"
         return self

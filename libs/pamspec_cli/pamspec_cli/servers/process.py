@@ -241,6 +241,13 @@ class ServerProcess:
             _signal(self._child.pid, signal.SIGKILL)
             self._child.wait(KILL.seconds)
 
+    def send(self, number: signal.Signals) -> None:
+        """Any other signal to the running server."""
+        pid = self.pid
+        if pid is None:
+            raise ServerError(f"{self.name} does not run")
+        _signal(pid, number)
+
     def log_tail(self, lines: int = 15) -> str:
         """The last lines of the server's log."""
         if not self.log.exists():

@@ -77,7 +77,7 @@ class EmbeddedValkey:
             megabytes=self._megabytes,
         )
         secrets.write_private(config, text)
-        self.process.spawn([str(binary()), str(config)])
+        self.process.spawn([self._program(), str(config)])
         await self.process.wait_ready(lambda: _answers(address.url), START_SECONDS)
         self._wanted_port = port
         self.address = address
@@ -87,6 +87,9 @@ class EmbeddedValkey:
         """Ends the server; bounded; stopping twice is fine."""
         await self.process.stop(STOP)
         self.address = None
+
+    def _program(self) -> str:
+        return str(binary())
 
 
 def _quoted(path: Path) -> str:
