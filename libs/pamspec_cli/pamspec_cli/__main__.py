@@ -41,6 +41,7 @@ COMMANDS = (
     "subscribe",
     "subscriptions",
     "tail",
+    "mcp",
     "verify",
     "reindex",
     "spaces",

@@ -21,9 +21,11 @@ from mcp_types import INTERNAL_ERROR, INVALID_PARAMS
 from pamspec_mcp.calling import Caller, Refused
 from pamspec_mcp.handlers import following, resources, tools
 from pamspec_mcp.handlers.following import Followings, TooMany
+from pamspec_mcp.handlers.graph import tools as graph_tools
 from pamspec_mcp.model import catalogue
 from pamspec_mcp.model.bounds import Bounds
 from pamspec_mcp.model.catalogue import Naming, ToolSet
+from pamspec_mcp.model.graph_tools import TOOLS
 
 HOST = "pamspec.mcp"
 """Where a request's ASGI scope holds its Host."""
@@ -44,6 +46,8 @@ class Host(NamedTuple):
     caller: Caller
     tools: ToolSet = "operations"
     naming: Naming = "dots"
+    graph_scope: str = "workspace:default"
+    """The scope whose knowledge graph the set `graph` is."""
     stopping: asyncio.Event | None = None
     """Set when the process goes away: streams end as they should."""
 
@@ -86,6 +90,8 @@ class _Door:
     async def list_tools(self, context: Context, params: types.PaginatedRequestParams | None) -> types.ListToolsResult:
         """The tools of the host's set, in pages that a host can take."""
         host = self._host(context)
+        if host.tools == "graph":
+            return types.ListToolsResult(tools=list(graph_tools.listed()))
         pages = tools.pages(catalogue.tool_set(host.tools), host.naming, self._bounds.result_bytes)
         number = _page_number(params.cursor if params is not None else None, len(pages))
         following_page = str(number + 1) if number + 1 < len(pages) else None
@@ -93,11 +99,13 @@ class _Door:
 
     async def call_tool(self, context: Context, params: types.CallToolRequestParams) -> types.CallToolResult:
         """The result of a tool, refusals too; only a tool that nobody has is the protocol's error."""
-        host = self._host(context)
+        host, arguments = self._host(context), params.arguments or {}
+        if host.tools == "graph" and params.name in TOOLS:
+            return await graph_tools.call(host.caller, host.graph_scope, params.name, arguments, self._bounds)
         operation = catalogue.operation_of(params.name)
         if operation is None:
             raise MCPError(INVALID_PARAMS, "Unknown tool; tools/list names those that there are.")
-        return await tools.call(host.caller, operation, params.arguments or {}, self._bounds)
+        return await tools.call(host.caller, operation, arguments, self._bounds)
 
     async def list_resources(
         self, context: Context, params: types.PaginatedRequestParams | None

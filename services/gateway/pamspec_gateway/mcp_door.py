@@ -37,7 +37,7 @@ class McpDoor:
     def __init__(self, settings: Settings, guard: Guard, load: Load, rest: ASGIApp) -> None:
         self._guard, self._load, self._rest = guard, load, rest
         self._recheck_s, self._origins = settings.channel_recheck_s, settings.mcp_origins
-        self._public_url = settings.public_url
+        self._public_url, self._graph_scope = settings.public_url, settings.mcp_graph_scope
         self._issuers = [one.issuer for one in settings.token_issuers]
         self.sessions = Sessions(
             build(Bounds(settings.mcp_answer_tokens)),
@@ -90,7 +90,7 @@ class McpDoor:
                 room.claim(admission.holder)
                 if scope["method"] == "GET":
                     self._load.limiter.charge(admission.holder)
-                host = _host(scope, _Through(self._rest, scope), self._stopping)
+                host = self._host(scope)
                 counted = _counting(receive, room)
                 principal = _principal(admission)
                 await self._run(scope, counted, sending, host, principal)
@@ -100,6 +100,19 @@ class McpDoor:
             if isinstance(error, Unauthenticated):
                 answer = with_headers(answer, self._challenge(scope))
             await sending.refuse(answer)
+
+    def _host(self, scope: Scope) -> Host:
+        """Who speaks, and what the address of the request asks to see."""
+        name = scope["path"].removeprefix(_PATH).strip("/") or "operations"
+        tools = next((one for one in _SETS if one == name), None)
+        if tools is None:
+            raise InvalidRequest(f"There is no such set of tools; use one of: {', '.join(_SETS)}.", status=404)
+        asked = parse_qs(scope.get("query_string", b"").decode("latin-1"))
+        naming = next((one for one in _NAMINGS if one == asked.get("names", ["dots"])[-1]), None)
+        if naming is None:
+            raise InvalidRequest(f"names takes one of: {', '.join(_NAMINGS)}.", details={"field": "names"})
+        graph_scope = asked.get("scope", [self._graph_scope])[-1]
+        return Host(_Through(self._rest, scope), tools, naming, graph_scope, self._stopping)
 
     def _challenge(self, scope: Scope) -> dict[str, str]:
         return {
@@ -218,19 +231,6 @@ class _Sending:
         if self._begun and not self._ended:
             with suppress(OSError):
                 await self.send({"type": "http.response.body", "body": b""})
-
-
-def _host(scope: Scope, caller: _Through, stopping: asyncio.Event) -> Host:
-    """Who speaks, and what the address of the request asks to see."""
-    name = scope["path"].removeprefix(_PATH).strip("/") or "operations"
-    tools = next((one for one in _SETS if one == name), None)
-    if tools is None:
-        raise InvalidRequest(f"There is no such set of tools; use one of: {', '.join(_SETS)}.", status=404)
-    asked = parse_qs(scope.get("query_string", b"").decode("latin-1"))
-    naming = next((one for one in _NAMINGS if one == asked.get("names", ["dots"])[-1]), None)
-    if naming is None:
-        raise InvalidRequest(f"names takes one of: {', '.join(_NAMINGS)}.", details={"field": "names"})
-    return Host(caller, tools, naming, stopping)
 
 
 def _counting(receive: Receive, room: Room) -> Receive:

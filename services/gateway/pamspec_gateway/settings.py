@@ -85,6 +85,8 @@ class Settings(CommonSettings):
     """The address under which hosts reach the gateway, for OAuth metadata; else what the request was sent to."""
     mcp_origins: list[str] = Field(default_factory=list)
     """Origins of web pages that may use the MCP door, beside pages of this machine; JSON in the environment."""
+    mcp_graph_scope: str = "workspace:default"
+    """The scope whose knowledge graph is at /mcp/graph, where the address names no other."""
     mcp_session_idle_s: float = Field(default=300.0, gt=0)
     """A session of an MCP host without a request or stream for this long ends, and with it what it watches."""
     mcp_max_sessions: int = Field(default=10_000, ge=1)

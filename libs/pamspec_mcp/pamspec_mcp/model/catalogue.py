@@ -32,7 +32,7 @@ PROFILES = (
 """The profiles of the specification that this memory keeps; `pamspec conformance` shows it case by case."""
 
 Naming = Literal["dots", "underscores"]
-ToolSet = Literal["operations", "memory"]
+ToolSet = Literal["operations", "memory", "graph"]
 _MARKS = {"dots": ".", "underscores": "_"}
 _PREFIX = "pamspec"
 

@@ -46,7 +46,7 @@ def read(text: str) -> Cursor:
         packed = base64.urlsafe_b64decode(text + "=" * (-len(text) % 4))
         inflating = zlib.decompressobj()
         plain = inflating.decompress(packed, _MOST_INSIDE)
-        if inflating.unconsumed_tail:
+        if inflating.unconsumed_tail or not inflating.eof:
             raise BadCursor
         cursor = msgspec.json.decode(plain, type=Cursor)
     except (binascii.Error, zlib.error, msgspec.DecodeError, ValueError):

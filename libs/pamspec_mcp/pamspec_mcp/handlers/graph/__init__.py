@@ -1,0 +1,1 @@
+"""The nine tools of a knowledge graph, over a scope."""
