@@ -7,6 +7,7 @@ export UV_SYSTEM_CERTS ?= true
 export UV_PROJECT_ENVIRONMENT := $(VENV)
 PACKAGES := libs/pamspec_common libs/pamspec_client libs/pamspec_conformance libs/pamspec_mcp libs/pamspec_cli \
 	services/write services/relay services/query services/subscription services/delegation services/indexing services/retention_sweeper services/gateway
+MCP := $(VENV)-mcp
 K8S := $(VENV)-k8s
 K8S_CHECK = $(K8S)/bin/python -m tools.kubernetes.check --kubectl $(K8S)/bin/kubectl --checkov $(K8S)/bin/checkov
 ARGS ?=
@@ -15,7 +16,7 @@ EXAMPLES ?= 50
 CHAOS_SECONDS ?= 60
 SEED ?=
 
-.PHONY: setup setup-pip up down test test-docker fuzz chaos test-partitions check contracts bench lock clean format k8s k8s-check sbom
+.PHONY: test-mcp-conformance setup setup-pip up down test test-docker fuzz chaos test-partitions check contracts bench lock clean format k8s k8s-check sbom
 
 setup: ## uv from PyPI into .venv when missing, then every package of the workspace, as locked
 	@tools/venv $(VENV)
@@ -26,7 +27,7 @@ setup: ## uv from PyPI into .venv when missing, then every package of the worksp
 $(BIN)/pamspec:
 	@$(MAKE) --no-print-directory setup
 
-up down test test-docker fuzz chaos test-partitions check contracts bench format lock k8s k8s-check sbom: | $(BIN)/pamspec
+up down test test-docker fuzz chaos test-partitions check contracts bench format lock k8s k8s-check sbom test-mcp-conformance: | $(BIN)/pamspec
 
 setup-pip: ## the same environment with pip alone, in some minutes
 	@tools/venv $(VENV)
@@ -80,6 +81,10 @@ k8s-check: ## overlays: built and compared, schemas, policies, and what our own 
 	@tools/kubernetes/environment $(K8S) $(BIN)/uv
 	$(K8S_CHECK)
 	$(BIN)/pytest -q tests/kubernetes
+
+test-mcp-conformance: ## the public suite of the MCP against the door; needs npm and its registry
+	@tools/mcp/environment $(MCP) $(BIN)/uv
+	$(BIN)/python -m tools.mcp.conformance $(MCP) $(ARGS)
 
 sbom: ## what is in each image, from uv.lock, as CycloneDX: dist/sbom/IMAGE.cdx.json
 	@mkdir -p dist/sbom

@@ -88,14 +88,11 @@ class _Door:
         return self._fixed
 
     async def list_tools(self, context: Context, params: types.PaginatedRequestParams | None) -> types.ListToolsResult:
-        """The tools of the host's set, in pages that a host can take."""
+        """The tools of the host's set."""
         host = self._host(context)
         if host.tools == "graph":
             return types.ListToolsResult(tools=list(graph_tools.listed()))
-        pages = tools.pages(catalogue.tool_set(host.tools), host.naming, self._bounds.result_bytes)
-        number = _page_number(params.cursor if params is not None else None, len(pages))
-        following_page = str(number + 1) if number + 1 < len(pages) else None
-        return types.ListToolsResult(tools=list(pages[number]), next_cursor=following_page)
+        return types.ListToolsResult(tools=list(tools.listed(host.tools, host.naming)))
 
     async def call_tool(self, context: Context, params: types.CallToolRequestParams) -> types.CallToolResult:
         """The result of a tool, refusals too; only a tool that nobody has is the protocol's error."""
@@ -191,11 +188,3 @@ async def _watch(followings: Followings, caller: Caller, uri: str, notify: follo
     except TooMany:
         message = f"One session watches at most {following.MOST_ADDRESSES} resources; end some first."
         raise MCPError(INVALID_PARAMS, message) from None
-
-
-def _page_number(cursor: str | None, pages: int) -> int:
-    if cursor is None:
-        return 0
-    if not (cursor.isascii() and cursor.isdigit() and len(cursor) < 6 and int(cursor) < pages):
-        raise MCPError(INVALID_PARAMS, "Send the nextCursor of the page before, as it came.")
-    return int(cursor)

@@ -27,13 +27,13 @@ class Wire:
 
     def __init__(self, session: aiohttp.ClientSession, url: str, key: str | None) -> None:
         self._session, self._url = session, url + "/mcp"
-        self._headers = {**ACCEPT, **({"Authorization": f"Bearer {key}"} if key else {})}
+        self.headers = {**ACCEPT, **({"Authorization": f"Bearer {key}"} if key else {})}
 
     async def ask(
         self, body: Mapping[str, Any], session_id: str | None = None, method: str = "POST", **headers: str
     ) -> tuple[int, Mapping[str, str], bytes]:
         """Send a message."""
-        sent = {**self._headers, **headers, **({"Mcp-Session-Id": session_id} if session_id else {})}
+        sent = {**self.headers, **headers, **({"Mcp-Session-Id": session_id} if session_id else {})}
         async with self._session.request(method, self._url, json=body, headers=sent) as response:
             return response.status, response.headers, await response.read()
 
@@ -130,7 +130,7 @@ async def test_a_revoked_key_ends_the_stream_of_its_session(whole: Whole) -> Non
     async with aiohttp.ClientSession() as session:
         wire = Wire(session, whole.url, key)
         session_id = await wire.opened()
-        headers = {**wire._headers, "Mcp-Session-Id": session_id, "Accept": "text/event-stream"}
+        headers = {**wire.headers, "Mcp-Session-Id": session_id, "Accept": "text/event-stream"}
         async with session.get(f"{whole.url}/mcp", headers=headers) as stream:
             assert stream.status == 200
             status, answer = await whole.post("revoke_key", {"key_id": "key:short", "policy_basis": "a test"})

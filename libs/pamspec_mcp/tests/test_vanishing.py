@@ -2,11 +2,13 @@
 
 import asyncio
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
 
 import aiohttp
 import pytest
 
+from conftest import TemplateDatabase
 from libs.pamspec_mcp.tests.conftest import host, made
 from libs.pamspec_mcp.tests.test_resources import open_subscriptions
 from libs.pamspec_mcp.tests.test_sessions import INITIALIZE, TOOLS, Wire
@@ -18,9 +20,23 @@ from pamspec_mcp.app import Host, build
 from pamspec_mcp.http import Sessions
 from pamspec_mcp.model import uris
 from pamspec_mcp.model.bounds import Bounds
+from services.gateway.tests import whole as all_services
 from services.gateway.tests.whole import SCOPE, Whole
 
 IDLE_S = 3.0
+LISTEN = {
+    "jsonrpc": "2.0",
+    "id": 1,
+    "method": "subscriptions/listen",
+    "params": {
+        "notifications": {"resourceSubscriptions": [uris.address(SCOPE)]},
+        "_meta": {
+            "io.modelcontextprotocol/protocolVersion": "2026-07-28",
+            "io.modelcontextprotocol/clientCapabilities": {},
+        },
+    },
+}
+LISTENS = {"MCP-Protocol-Version": "2026-07-28", "Mcp-Method": "subscriptions/listen"}
 
 
 @asynccontextmanager
@@ -117,26 +133,9 @@ async def test_a_deleted_session_ends_what_it_watched(whole: Whole) -> None:
 
 async def test_a_listener_whose_connection_breaks_leaves_no_subscription(whole: Whole) -> None:
     before = await open_subscriptions(whole)
-    asked = {
-        "jsonrpc": "2.0",
-        "id": 1,
-        "method": "subscriptions/listen",
-        "params": {
-            "notifications": {"resourceSubscriptions": [uris.address(SCOPE)]},
-            "_meta": {
-                "io.modelcontextprotocol/protocolVersion": "2026-07-28",
-                "io.modelcontextprotocol/clientCapabilities": {},
-            },
-        },
-    }
-    headers = {
-        "Authorization": f"Bearer {whole.key}",
-        "Accept": "application/json, text/event-stream",
-        "MCP-Protocol-Version": "2026-07-28",
-        "Mcp-Method": "subscriptions/listen",
-    }
-    async with aiohttp.ClientSession(headers=headers) as session:
-        answer = await session.post(f"{whole.url}/mcp", json=asked)
+    async with aiohttp.ClientSession() as session:
+        headers = {**Wire(session, whole.url, whole.key).headers, **LISTENS}
+        answer = await session.post(f"{whole.url}/mcp", json=LISTEN, headers=headers)
         assert answer.status == 200, await answer.text()
         assert b"acknowledged" in await answer.content.readline() + await answer.content.readline()
         assert await open_subscriptions(whole) - before
@@ -144,6 +143,26 @@ async def test_a_listener_whose_connection_breaks_leaves_no_subscription(whole: 
     async with asyncio.timeout(60):
         while await open_subscriptions(whole) - before:
             await asyncio.sleep(0.05)
+
+
+async def test_a_gateway_that_stops_ends_the_streams_of_its_hosts(
+    template_database: TemplateDatabase, tmp_path: Path
+) -> None:
+    async with AsyncExitStack() as stack:
+        own = await stack.enter_async_context(all_services.running(template_database, tmp_path))
+        async with aiohttp.ClientSession() as session:
+            wire = Wire(session, own.url, own.key)
+            session_id = await initialized(wire)
+            assert await subscribe(wire, session_id, uris.address(SCOPE)) == 200
+            headers = {**wire.headers, "Mcp-Session-Id": session_id, "Accept": "text/event-stream"}
+            stream = await session.get(f"{own.url}/mcp", headers=headers)
+            assert stream.status == 200
+            listener = await session.post(f"{own.url}/mcp", json=LISTEN, headers={**wire.headers, **LISTENS})
+            assert b"acknowledged" in await listener.content.readline() + await listener.content.readline()
+            async with asyncio.timeout(100):
+                await stack.aclose()
+                assert b'"result"' in await listener.read()
+                await stream.read()
 
 
 async def test_a_host_that_leaves_before_its_answer_has_written_once(whole: Whole) -> None:

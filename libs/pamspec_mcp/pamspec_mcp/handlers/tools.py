@@ -5,7 +5,7 @@ Invariant: who calls is the principal of the request, whatever the arguments say
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from functools import cache
 from typing import Any
 
@@ -17,14 +17,14 @@ from pamspec_mcp.calling import Caller
 from pamspec_mcp.handlers import results
 from pamspec_mcp.model import catalogue, schemas
 from pamspec_mcp.model.bounds import Bounds
-from pamspec_mcp.model.catalogue import CONTINUE, Naming
+from pamspec_mcp.model.catalogue import CONTINUE, Naming, ToolSet
 
 _CONTINUE_SUMMARY = (
     "Get the next part of an answer that was too large for one result: send the cursor that stands in `truncated`."
 )
 
 
-def tool(operation: str, naming: Naming) -> types.Tool:
+def tool(operation: str, naming: Naming, *, brief: bool = False) -> types.Tool:
     """The tool of an operation."""
     if operation == CONTINUE:
         return _continue_tool(naming)
@@ -33,8 +33,8 @@ def tool(operation: str, naming: Naming) -> types.Tool:
         name=catalogue.tool_name(operation, naming),
         title=described.summary.removesuffix("."),
         description=_description(operation),
-        input_schema=schemas.input_schema(operation),
-        output_schema=schemas.output_schema(operation),
+        input_schema=schemas.input_schema(operation, brief=brief),
+        output_schema=None if brief else schemas.output_schema(operation),
         annotations=types.ToolAnnotations(
             title=described.summary.removesuffix("."),
             read_only_hint=traits.reads_only,
@@ -73,21 +73,10 @@ def _continue_tool(naming: Naming) -> types.Tool:
 
 
 @cache
-def pages(operations: Sequence[str], naming: Naming, most_bytes: int) -> tuple[tuple[types.Tool, ...], ...]:
-    """The tools in lists of at most so many bytes."""
-    listed: list[tuple[types.Tool, ...]] = []
-    page: list[types.Tool] = []
-    size = 0
-    for operation in (*operations, CONTINUE):
-        one = tool(operation, naming)
-        length = len(one.model_dump_json(by_alias=True, exclude_none=True).encode())
-        if page and size + length > most_bytes:
-            listed.append(tuple(page))
-            page, size = [], 0
-        page.append(one)
-        size += length
-    listed.append(tuple(page))
-    return tuple(listed)
+def listed(tools: ToolSet, naming: Naming) -> tuple[types.Tool, ...]:
+    """The tools of a set, all together: many hosts, and the SDK's own client, read no second page of them."""
+    brief = tools == "memory"
+    return tuple(tool(one, naming, brief=brief) for one in (*catalogue.tool_set(tools), CONTINUE))
 
 
 async def call(caller: Caller, operation: str, arguments: Mapping[str, Any], bounds: Bounds) -> types.CallToolResult:

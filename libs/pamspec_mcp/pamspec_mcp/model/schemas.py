@@ -16,6 +16,30 @@ from pamspec_common.contracts.components import Components, resolve
 
 _COMMON = "pamspec:schema:request"
 _ANSWER_DEPTH = 2
+_ORNAMENTS = frozenset(("title", "examples"))
+_SELDOM = frozenset(
+    (
+        "operation_id",
+        "delegation_id",
+        "evaluation_run_id",
+        "min_sequence",
+        "wait_ms",
+        "ledger_epoch",
+        "integrity",
+        "quality_signals",
+        "relationship_refs",
+        "source_event",
+        "expected_absent",
+        "restore_version_id",
+        "explain_ranking",
+        "rerank",
+        "exact",
+        "count",
+        "snapshot_id",
+        "asserted_at",
+        "observed_at",
+    )
+)
 TRUNCATED: dict[str, Any] = {
     "type": "object",
     "description": "Stands alone where the answer is too large for one result: a part of its JSON text.",
@@ -30,8 +54,11 @@ TRUNCATED: dict[str, Any] = {
 
 
 @cache
-def input_schema(operation: str) -> dict[str, Any]:
-    """What the tool of an operation takes. KeyError for an operation that nobody knows."""
+def input_schema(operation: str, *, brief: bool = False) -> dict[str, Any]:
+    """What the tool of an operation takes. KeyError for an operation that nobody knows.
+
+    A brief one leaves out what an agent that remembers seldom sends, and does not say that there is no more.
+    """
     schemas = dict(contracts.schemas())
     schemas[_COMMON] = _without_actor(schemas[_COMMON])
     identifier = f"pamspec:operation:{operation}:request"
@@ -39,11 +66,13 @@ def input_schema(operation: str) -> dict[str, Any]:
     properties, required = _members(schemas, schemas[identifier], identifier)
     root: dict[str, Any] = {"type": "object", "properties": {}}
     for name, (part, home) in properties.items():
-        root["properties"][name] = components.rewrite(part, home)
+        if not brief or name in required or name not in _SELDOM:
+            root["properties"][name] = _slim(components.rewrite(part, home))
     if required:
         root["required"] = sorted(required)
-    root["additionalProperties"] = False
-    collected = components.collected()
+    if not brief:
+        root["additionalProperties"] = False
+    collected = {name: _slim(part) for name, part in components.collected().items()}
     if collected:
         root["$defs"] = collected
     return root
@@ -58,6 +87,16 @@ def output_schema(operation: str) -> dict[str, Any]:
     properties, _ = _members(schemas, schemas[identifier], identifier)
     members = {name: _shallow(schemas, part, home, _ANSWER_DEPTH) for name, (part, home) in properties.items()}
     return {"type": "object", "properties": {**members, "error": {"type": "object"}, "truncated": TRUNCATED}}
+
+
+def _slim(part: Any) -> Any:
+    """The same without titles and examples, which cost a model more than they tell it."""
+    if isinstance(part, list):
+        return [_slim(one) for one in part]
+    if not isinstance(part, dict):
+        return part
+    kept = {key: value for key, value in part.items() if not (key in _ORNAMENTS and isinstance(value, str | list))}
+    return {key: _slim(value) for key, value in kept.items()}
 
 
 def takes_actor(operation: str) -> bool:
