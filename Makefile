@@ -12,11 +12,14 @@ K8S := $(VENV)-k8s
 K8S_CHECK = $(K8S)/bin/python -m tools.kubernetes.check --kubectl $(K8S)/bin/kubectl --checkov $(K8S)/bin/checkov
 ARGS ?=
 WHAT ?= tests/integration $(wildcard services/*/tests)
+POOLED = $(addprefix tests/integration/test_,changes_and_removals.py erasures.py faults_clients.py \
+	faults_processes.py faults_servers.py kills.py stateful.py thirteen_steps.py transfer.py two_writers.py)
 EXAMPLES ?= 50
 CHAOS_SECONDS ?= 60
 SEED ?=
+PREVIOUS ?=
 
-.PHONY: test-mcp-conformance setup setup-pip up down test test-docker fuzz chaos test-partitions check contracts bench lock clean format k8s k8s-check sbom
+.PHONY: test-mcp-conformance setup setup-pip up down test test-docker test-compose test-pooled test-upgrade fuzz chaos test-partitions check contracts bench lock clean format k8s k8s-check sbom
 
 setup: ## uv from PyPI into .venv when missing, then every package of the workspace, as locked
 	@tools/venv $(VENV)
@@ -27,7 +30,7 @@ setup: ## uv from PyPI into .venv when missing, then every package of the worksp
 $(BIN)/pamspec:
 	@$(MAKE) --no-print-directory setup
 
-up down test test-docker fuzz chaos test-partitions check contracts bench format lock k8s k8s-check sbom test-mcp-conformance: | $(BIN)/pamspec
+up down test test-docker test-compose test-pooled test-upgrade fuzz chaos test-partitions check contracts bench format lock k8s k8s-check sbom test-mcp-conformance: | $(BIN)/pamspec
 
 setup-pip: ## the same environment with pip alone, in some minutes
 	@tools/venv $(VENV)
@@ -45,6 +48,15 @@ test: ## every test, on real servers
 
 test-docker: ## the same tests on containers of the public images where a Docker engine answers: WHAT of them
 	PAMSPEC_TEST_SERVERS=auto $(BIN)/pytest $(WHAT) $(ARGS)
+
+test-compose: ## the deployment in containers as the pages describe it: faults, scale, down and up, traces; needs a Docker engine
+	$(BIN)/pytest -rP tests/docker/compose.py $(ARGS)
+
+test-pooled: ## the same services behind PgBouncer in transaction mode; needs a Docker engine
+	PAMSPEC_TEST_POOLER=pgbouncer $(BIN)/pytest tests/docker/pooled.py $(POOLED) $(ARGS)
+
+test-upgrade: ## the version before beside this one, on one store: its code as git has it at PREVIOUS
+	PREVIOUS=$(PREVIOUS) $(BIN)/pytest -rP tests/upgrade/beside.py $(ARGS)
 
 fuzz: ## the published description of the API, tried at length: EXAMPLES requests of each operation, and every keyword
 	PAMSPEC_FUZZ_EXAMPLES=$(EXAMPLES) $(BIN)/pytest services/gateway/tests/test_schemathesis.py $(ARGS)

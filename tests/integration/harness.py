@@ -29,6 +29,7 @@ from pamspec_cli.servers.process import ServerProcess, free_port
 from pamspec_cli.stack import DATABASE, servers
 from pamspec_client import AsyncClient, NatsLogin, RetryPolicy
 from pamspec_common.peers import peer_session
+from tests.servers import pooler
 from tests.servers.chosen import servers as beneath
 
 STOP_SECONDS = 20.0
@@ -222,8 +223,13 @@ class Fleet:
 
 
 @asynccontextmanager
-async def deployed(variables: Mapping[str, str] | None = None) -> AsyncIterator[Fleet]:
-    """Servers and one process of each service in a directory of their own, ready; nothing is left at the end."""
+async def deployed(
+    variables: Mapping[str, str] | None = None, *, before_migration: Callable[[str], Awaitable[None]] | None = None
+) -> AsyncIterator[Fleet]:
+    """Servers and one process of each service in a directory of their own, ready; nothing is left at the end.
+
+    `before_migration` gets the administrator's URL of the empty database.
+    """
     directory = Path(tempfile.mkdtemp(prefix="pamspec-fleet-"))
     postgres = beneath().postgres(directory / "postgres")
     bus = beneath().nats(directory / "nats")
@@ -240,8 +246,12 @@ async def deployed(variables: Mapping[str, str] | None = None) -> AsyncIterator[
                 "PAMSPEC_VALKEY_URL": cache.url,
                 **address.callout_variables(),
             }
+            if before_migration is not None:
+                await before_migration(urls["PAMSPEC_DATABASE_URL"])
             data = stack.enter_context(DataDirectory(directory / "deployment"))
             addresses = await stack.enter_async_context(servers(data, urls))
+            if pooler.wanted():
+                addresses = await stack.enter_async_context(pooler.pooled(addresses, directory / "pooler"))
             deployment = Deployment.of(data, addresses, None)
             key = development.chosen_key(data)
             await development.ensure_principal(addresses.database_url, deployment.key_pepper.encode(), key)

@@ -18,7 +18,8 @@ from pamspec_client.errors import NoAnswer, PamspecError, ProtocolError, Service
 from pamspec_client.tracing import trace_headers
 
 # What a proxy answers when it does not reach the service.
-_GATEWAY_FAILURES = frozenset({429, 502, 503, 504})
+_GATEWAY_FAILURES = frozenset({429, 500, 502, 503, 504})
+"""Without an envelope: of a proxy on the way, or of a server that was cut off while it answered (500)."""
 TRANSPORT_ERRORS = (aiohttp.ClientError, TimeoutError, ConnectionError, OSError)
 
 
@@ -127,7 +128,7 @@ class Transport:
 
 
 def failure(response: aiohttp.ClientResponse, body: bytes) -> PamspecError | aiohttp.ClientError | ProtocolError:
-    """What an answer that is no success stands for; one of a proxy on the way counts as a lost connection."""
+    """What an answer that is no success stands for; one of `_GATEWAY_FAILURES` counts as a lost connection."""
     found = refusal_of(body, status=response.status, retry_after_s=seconds(response.headers.get("Retry-After")))
     if found is not None:
         return found

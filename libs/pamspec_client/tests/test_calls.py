@@ -158,7 +158,7 @@ async def test_without_any_answer_the_error_names_the_operation(gateway: Scripte
 
 
 async def test_a_page_of_a_proxy_is_no_answer_of_the_service(client: AsyncClient, gateway: ScriptedGateway) -> None:
-    gateway.faults.refuse = [aiohttp.web.Response(status=502, text="bad gateway") for _ in range(2)]
+    gateway.faults.refuse = [aiohttp.web.Response(status=status, text="bad gateway") for status in (502, 500)]
     await create(client)
     assert len(gateway.requests) == 3
     gateway.faults.refuse = [aiohttp.web.Response(status=404, text="nothing here")]

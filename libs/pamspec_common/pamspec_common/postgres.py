@@ -59,6 +59,34 @@ without statistics the one that begins with the scope looks cheaper by a hair, a
 """
 
 
+_TIMEOUTS = ("statement_timeout_ms", "lock_timeout_ms")
+_SESSIONS: Mapping[str, Mapping[str, str]] = {
+    "write": KEYED_PLANS,
+    "subscription": KEYED_PLANS,
+    "delegation": {"search_path": "delegation, public"},
+    "indexing": {"search_path": "index_, public"},
+}
+
+
+def _bounds(settings: Mapping[str, int]) -> dict[str, str]:
+    return {
+        "statement_timeout": str(settings["statement_timeout_ms"]),
+        "lock_timeout": str(settings["lock_timeout_ms"]),
+        "idle_in_transaction_session_timeout": "30000",
+        "jit": "off",
+    }
+
+
+def role_settings(service: str) -> dict[str, str]:
+    """What a session of a service's role begins with by itself.
+
+    The pools say the same when they connect, with the timeouts of their settings. A pooler in transaction mode takes no
+    such word from its clients, so behind one it is the role that says it, with the timeouts' defaults.
+    """
+    fields = CommonSettings.model_fields
+    return _bounds({name: fields[name].default for name in _TIMEOUTS}) | dict(_SESSIONS.get(service, {}))
+
+
 class _Pooled(_Driver):
     """A connection whose farewell may find nobody: the pool closes distrusted ones in tasks that nobody awaits."""
 
@@ -81,8 +109,8 @@ async def create_pool(
 ) -> Pool:
     """A pool whose connections carry the timeouts of the settings and the service's name.
 
-    It starts even while PostgreSQL is away and reconnects by itself; statements survive a PgBouncer in transaction
-    mode because prepared statements are named per connection and can be turned off by `?statement_cache_size=0`.
+    It starts even while PostgreSQL is away and reconnects by itself. PgBouncer in transaction mode may stand between
+    (`deploy/pgbouncer`): nothing of a session outlives a transaction, and statements are prepared by the protocol.
 
     No connection is lent to a database that is not migrated, or too new for this version (`schema`): ServiceUnavailable
     says what to do. With `content` its rows open what is sealed, and no connection is lent before the keys of the
@@ -103,10 +131,7 @@ async def create_pool(
         init=_checked if content else schema.check,
         server_settings={
             "application_name": f"pamspec-{application}",
-            "statement_timeout": str(settings.statement_timeout_ms),
-            "lock_timeout": str(settings.lock_timeout_ms),
-            "idle_in_transaction_session_timeout": "30000",
-            "jit": "off",
+            **_bounds({name: getattr(settings, name) for name in _TIMEOUTS}),
             **(planner or {}),
         },
     )

@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+from configparser import ConfigParser
+from pathlib import Path
 
 import asyncpg
 import pytest
 from pydantic import SecretStr
 
+from pamspec_cli.servers import databases
 from pamspec_cli.servers.databases import Database
-from pamspec_common.postgres import begin, close_pool, connection, create_pool, scoped
+from pamspec_common.postgres import begin, close_pool, connection, create_pool, role_settings, scoped
 from pamspec_common.settings import CommonSettings
+
+ROOT = Path(__file__).parents[3]
 
 
 async def test_nothing_of_a_transaction_reaches_the_next_user_of_a_connection(database: Database) -> None:
@@ -66,3 +71,24 @@ async def test_a_pool_closes_within_a_bound(database: Database) -> None:
             await close_pool(pool, 0.1 if held else 5.0)
         with pytest.raises(asyncpg.InterfaceError):
             await pool.acquire()
+
+
+@pytest.mark.parametrize("service", databases.SERVICES)
+async def test_a_role_begins_with_what_its_pools_ask_for(database: Database, service: str) -> None:
+    """So that it holds behind a pooler, which takes no such word from its clients."""
+    connection_of_role = await asyncpg.connect(database.role(service))
+    rows = await connection_of_role.fetch("SELECT name, setting FROM pg_settings")
+    await connection_of_role.close()
+    found = {row["name"]: row["setting"] for row in rows}
+    asked = role_settings(service)
+    assert {name: found[name] for name in asked} == asked
+    assert asked["statement_timeout"] == str(CommonSettings.model_fields["statement_timeout_ms"].default)
+
+
+def test_the_pooler_that_we_ship_lets_every_client_in() -> None:
+    """It refuses a connection that asks for a setting which it was not told to ignore."""
+    shipped = ConfigParser(interpolation=None)
+    shipped.read_string((ROOT / "deploy/pgbouncer/pgbouncer.ini").read_text(encoding="utf-8"))
+    ignored = set(shipped["pgbouncer"]["ignore_startup_parameters"].split(", "))
+    assert ignored == set().union(*(role_settings(service) for service in databases.SERVICES))
+    assert shipped["pgbouncer"]["pool_mode"] == "transaction"

@@ -107,7 +107,7 @@ class _Gateway:
         )
         kid, key = next(iter(settings.token_key_bytes().items()))
         tokens = IdentityTokens(settings.token_issuers, self._signing_keys, guesses, skew_s=settings.token_skew_s)
-        guard = Guard([self._keys, tokens], TokenSigner(kid, key, ""), limiter=self._limiter)
+        guard = self._guard = Guard([self._keys, tokens], TokenSigner(kid, key, ""), limiter=self._limiter)
         catalogue = contracts.operation_catalogue()
         routes = {
             name: Route(name, self._peers[operation.service], name in _WAITING, operation.service)
@@ -181,6 +181,8 @@ class _Gateway:
         return self._mcp
 
     async def _drain(self) -> None:
+        if self._guard is not None:
+            self._guard.stop()
         both = [one.drain(self._settings.drain_s) for one in (self._mcp, self._streams) if one is not None]
         await asyncio.gather(*both)
         if self._agents is not None:

@@ -87,6 +87,7 @@ class Guard:
         self._admitted: Remembered[Admission] = Remembered(_ADMITTED)
         self._moved: asyncio.Future[None] | None = None
         self._forgotten = 0
+        self.stopping = False
 
     def forget(self, *, moved: bool) -> None:
         """Identify every caller anew; with `moved` those who are inside too, since some credential has ended."""
@@ -96,9 +97,14 @@ class Guard:
             self._moved.set_result(None)
             self._moved = None
 
+    def stop(self) -> None:
+        """From now on nobody waits inside for what may come (`stopping`); those who do are told."""
+        self.stopping = True
+        self.forget(moved=True)
+
     @property
     def moved(self) -> asyncio.Future[None]:
-        """Done when some credential has ended; shared, so not to be cancelled."""
+        """Done when some credential has ended or the door stops; shared, so not to be cancelled."""
         if self._moved is None:
             self._moved = asyncio.get_running_loop().create_future()
         return self._moved

@@ -28,6 +28,7 @@ from pamspec_gateway.traced import traced
 _log = logging.getLogger(__name__)
 _JSON_TYPES = frozenset((b"application/json", b"application/json; charset=utf-8", b"application/json;charset=utf-8"))
 _MAX_KEY_HEADER = 1024
+_LAST_MOMENT_S = 0.5
 _SINGLE = ("Authorization", "X-API-Key", "Idempotency-Key", "Content-Type", "Content-Encoding")
 CHALLENGE = {"WWW-Authenticate": 'Bearer realm="pamspec"'}
 
@@ -196,10 +197,18 @@ class OperationDoor:
 
 
 async def while_admitted(guard: Guard, call: Awaitable[Answer], still: Callable[[], Awaitable[bool]]) -> Answer:
-    """The answer of a call that may wait long; Unauthenticated as soon as its caller would not be let in any more."""
+    """The answer of a call that may wait long; Unauthenticated as soon as its caller would not be let in any more.
+
+    ServiceUnavailable once the door stops and the answer is not there in a moment: what is waited for may come after
+    the stop has cut everybody off.
+    """
     waiting = asyncio.ensure_future(call)
     try:
         while not waiting.done():
+            if guard.stopping:
+                if not (await asyncio.wait((waiting,), timeout=_LAST_MOMENT_S))[0]:
+                    raise ServiceUnavailable("The service is stopping; ask again.")
+                break
             await asyncio.wait((waiting, guard.moved), return_when=asyncio.FIRST_COMPLETED)
             if not waiting.done() and not await still():
                 raise Unauthenticated

@@ -227,6 +227,20 @@ async def test_a_stopping_gateway_opens_no_channel(own_door: Door) -> None:
     assert (await own_door.post("/v1/create"))[0] == 200
 
 
+@pytest.mark.parametrize("path", ["/v1/poll", "/v1/subscriptions/sub:1/events"])
+async def test_a_stop_answers_whoever_waits(own_door: Door, path: str) -> None:
+    """However long the service behind would take: the drain time ends before, and then nobody gets an answer."""
+    own_door.behind.gate = asyncio.Event()
+    document = {"subscription_id": "sub:1", "wait_ms": 20_000}
+    asking = asyncio.ensure_future(own_door.post(path, document) if path == "/v1/poll" else own_door.get(path))
+    await _within(own_door.behind.started.wait())
+    await _within(own_door.service.drain())
+    status, body, _ = await _within(asking)
+    assert (status, refusal_of(body)["code"]) == (503, "service_unavailable")
+    own_door.behind.gate = None
+    assert (await own_door.post("/v1/read", {"object_id": "obj:1"}))[0] == 200
+
+
 async def test_a_channel_ends_with_its_key(own_door: Door) -> None:
     own_door.behind.stream = streamed = Streamed()
     async with own_door.session.get(own_door.url + SSE, headers=_headers(own_door)) as response:

@@ -13,6 +13,7 @@ from urllib.parse import quote, urlsplit, urlunsplit
 import asyncpg
 
 from pamspec_cli.servers.process import ServerError
+from pamspec_common.postgres import role_settings
 
 SERVICES = ("write", "relay", "subscription", "query", "delegation", "indexing", "retention_sweeper", "gateway")
 """The order of migrations: the core schema first."""
@@ -80,13 +81,18 @@ async def drop_database(dsn: str, name: str) -> None:
 
 
 async def set_role_passwords(dsn: str, passwords: Mapping[str, str]) -> None:
-    """Gives these roles a login with these passwords. The roles must exist; a statement can't carry parameters here."""
+    """Gives these roles a login with these passwords, and what their sessions begin with (`role_settings`).
+
+    The roles must exist; a statement can't carry parameters here.
+    """
     connection = await asyncpg.connect(dsn)
     try:
         async with connection.transaction():
             for role, password in passwords.items():
                 literal = await connection.fetchval("SELECT quote_literal($1::text)", password)
                 await connection.execute(f"ALTER ROLE {_name(role)} LOGIN PASSWORD {literal}")
+                for setting, value in role_settings(role.removeprefix("pamspec_")).items():
+                    await connection.execute(f"ALTER ROLE {_name(role)} SET {_name(setting)} TO {value}")
     finally:
         await connection.close()
 
