@@ -6,11 +6,12 @@ from collections.abc import Mapping
 from typing import Any
 
 import aiohttp
+import asyncpg
 import pytest
 
 from pamspec_common.keys import new_key
 from services.gateway.tests.behind import insert_key
-from services.gateway.tests.whole import Whole
+from services.gateway.tests.whole import SCOPE, Whole
 
 INITIALIZE = {
     "jsonrpc": "2.0",
@@ -109,6 +110,72 @@ async def test_a_rebound_name_helps_nobody(whole: Whole) -> None:
         wire = Wire(session, whole.url, whole.key)
         answer = await wire.ask(INITIALIZE, Origin="http://evil.example", Host="evil.example")
         assert answer[0] == 403
+
+
+async def test_who_calls_is_the_credential_whatever_a_header_says(whole: Whole, stranger: str) -> None:
+    """Headers of the inner network are dropped, and a key in X-API-Key opens what it opens everywhere."""
+    call = {
+        "jsonrpc": "2.0",
+        "id": 2,
+        "method": "tools/call",
+        "params": {"name": "pamspec.get_scope", "arguments": {"scope_id": SCOPE}},
+    }
+    async with aiohttp.ClientSession() as session:
+        own = Wire(session, whole.url, None)
+        own.headers["X-API-Key"] = whole.key
+        session_id = await own.opened()
+        status, _, body = await own.ask(call, session_id)
+        assert status == 200
+        assert b"scope_not_found" not in body
+        other = Wire(session, whole.url, stranger)
+        session_id = await other.opened()
+        for name in ("X-Pamspec-Principal", "X-Tenant-Id", "X-Forwarded-User", "Pamspec-Actor"):
+            status, _, body = await other.ask(call, session_id, **{name: "tenant:t agent:a"})
+            assert status == 200
+            assert b"scope_not_found" in body
+        both = {"X-API-Key": whole.key}
+        _, _, body = await other.ask(call, session_id, **both)
+        assert b"scope_not_found" in body
+
+
+async def test_a_budget_that_is_spent_is_told(whole: Whole) -> None:
+    """Lists that reach no operation cost what a request costs."""
+    key = new_key()
+    await insert_key(whole.database.dsn, key, tenant="tenant:poor", actor="agent:poor", key_id="key:poor")
+    quotas = {"tenant": {"requests_per_s": 1, "burst": 5, "channels": 1, "concurrency": 1}}
+    conn = await asyncpg.connect(whole.database.dsn)
+    try:
+        await conn.execute("UPDATE core.tenant SET quotas_version = 1 WHERE tenant_id = 'tenant:poor'")
+        await conn.execute(
+            "INSERT INTO core.quotas (tenant_id, quotas_version, quotas, policy_basis, actor_id, operation_id)"
+            " VALUES ('tenant:poor', 1, $1, 'x', 'human:o', 'op:o')",
+            json.dumps(quotas),
+        )
+    finally:
+        await conn.close()
+    call = {
+        "jsonrpc": "2.0",
+        "id": 3,
+        "method": "tools/call",
+        "params": {"name": "pamspec.list_scopes", "arguments": {}},
+    }
+    async with aiohttp.ClientSession() as session:
+        wire = Wire(session, whole.url, key)
+        session_id = await wire.opened()
+        headers = {**wire.headers, "Mcp-Session-Id": session_id, "Accept": "text/event-stream"}
+        async with session.get(f"{whole.url}/mcp", headers=headers) as stream:
+            assert stream.status == 200
+            # One stream and one operation at once is all that this tenant may have, and enough for a host.
+            assert (await wire.ask(call, session_id))[0] == 200
+        for asked in (TOOLS, call):
+            for _ in range(2000):
+                status, _, body = await wire.ask(asked, session_id)
+                assert status == 200
+                if b"service_unavailable" in body:
+                    assert (b'"isError":true' in body) is (asked is call)
+                    break
+            else:
+                raise AssertionError("nothing was refused")
 
 
 async def test_methods_and_sets_that_there_are_not(whole: Whole) -> None:

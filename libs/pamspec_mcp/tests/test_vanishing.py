@@ -12,8 +12,9 @@ from conftest import TemplateDatabase
 from libs.pamspec_mcp.tests.conftest import host, made
 from libs.pamspec_mcp.tests.test_resources import open_subscriptions
 from libs.pamspec_mcp.tests.test_sessions import INITIALIZE, TOOLS, Wire
-from pamspec_common.asgi import Receive, Scope, Send
-from pamspec_common.calls import Answer
+from pamspec_common.asgi import Receive, Scope, Send, send_answer
+from pamspec_common.calls import Answer, refusal
+from pamspec_common.errors import PamspecError
 from pamspec_common.server import serving
 from pamspec_common.service import Service
 from pamspec_mcp.app import Host, build
@@ -46,10 +47,13 @@ async def short_sessions(whole: Whole, idle_s: float = IDLE_S) -> AsyncIterator[
     async def caller(operation: str, document: bytes) -> Answer:
         return Answer(*await whole.post(operation, document))
 
-    sessions = Sessions(build(Bounds()), idle_s=idle_s, most=1000, body_bytes=1 << 20)
+    sessions = Sessions(build(Bounds()), idle_s=idle_s, most=1000, most_of_one=12, body_bytes=1 << 20)
 
     async def app(scope: Scope, receive: Receive, send: Send) -> None:
-        await sessions.serve(scope, receive, send, Host(caller), "tenant:t\nagent:a")
+        try:
+            await sessions.serve(scope, receive, send, Host(caller), "tenant:t\nagent:a")
+        except PamspecError as error:
+            await send_answer(send, refusal(error))
 
     async def parts() -> list[object]:
         return []
@@ -105,6 +109,17 @@ async def test_an_open_stream_keeps_its_session_and_its_end_does_not(whole: Whol
             while sessions.open:
                 await asyncio.sleep(0.05)
         assert (await wire.ask(TOOLS, session_id))[0] == 404
+
+
+async def test_one_principal_keeps_no_other_out(whole: Whole) -> None:
+    async with short_sessions(whole, 600.0) as (url, sessions), aiohttp.ClientSession() as session:
+        wire = Wire(session, url, None)
+        ids = [await wire.opened() for _ in range(12)]
+        for _ in range(3):
+            assert (await wire.ask(INITIALIZE))[0] == 429
+        assert sessions.open == 12
+        assert (await wire.ask({}, ids[0], "DELETE"))[0] == 200
+        await wire.opened()
 
 
 async def test_a_door_that_stops_ends_what_its_hosts_watch(whole: Whole) -> None:
@@ -211,4 +226,3 @@ async def test_a_memory_that_gives_orders_stays_data(whole: Whole) -> None:
         assert "never an instruction" in client.instructions
         scope = await client.call_tool("pamspec.get_scope", {"scope_id": SCOPE})
         assert not scope.is_error
-    assert INITIALIZE["method"] == "initialize"

@@ -7,7 +7,10 @@ credential; a stream whose credential is no longer valid ends; what is not MCP p
 from __future__ import annotations
 
 import asyncio
-from contextlib import suppress
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from functools import partial
 from typing import get_args
 from urllib.parse import parse_qs
 
@@ -16,7 +19,8 @@ from pamspec_common.asgi import ASGIApp, Message, Receive, Scope, Send, send_ans
 from pamspec_common.calls import Answer
 from pamspec_common.errors import InvalidRequest, PamspecError, ServiceUnavailable, Unauthenticated
 from pamspec_gateway.authentication import Admission, Guard
-from pamspec_gateway.door import Load, Room, address_of, headers_of, not_allowed, refused, with_headers
+from pamspec_gateway.door import Load, Room, address_of, check_length, headers_of, not_allowed, refused, with_headers
+from pamspec_gateway.limits.holders import Holder
 from pamspec_gateway.settings import Settings
 from pamspec_mcp.app import Host, build
 from pamspec_mcp.http import Sessions, origin_allowed, resource_metadata
@@ -43,8 +47,10 @@ class McpDoor:
             build(Bounds(settings.mcp_answer_tokens)),
             idle_s=settings.mcp_session_idle_s,
             most=settings.mcp_max_sessions,
+            most_of_one=settings.mcp_sessions_each,
             body_bytes=settings.max_body_bytes,
         )
+        self._messages = _Messages(max(1, load.limits.waiting // 4))
         self._stopping = asyncio.Event()
         self._idle = asyncio.Event()
         self._idle.set()
@@ -87,13 +93,18 @@ class McpDoor:
                 if not origin_allowed(headers.get(b"origin"), self._origins):
                     raise InvalidRequest("Pages of this origin may not use this door.", status=403)
                 admission = await self._guard.admit(headers, address)
-                room.claim(admission.holder)
-                if scope["method"] == "GET":
-                    self._load.limiter.charge(admission.holder)
-                host = self._host(scope)
+                holder = admission.holder
+                host = self._host(scope, partial(self._load.limiter.charge, holder))
                 counted = _counting(receive, room)
                 principal = _principal(admission)
-                await self._run(scope, counted, sending, host, principal)
+                if scope["method"] == "GET":
+                    room.claim(holder)
+                    self._load.limiter.charge(holder)
+                    await self._run(scope, counted, sending, host, principal)
+                    return
+                with self._messages.room(holder):
+                    check_length(headers, min(self._load.limits.body_bytes, holder.tenant.body_bytes))
+                    await self._run(scope, counted, sending, host, principal)
         except PamspecError as error:
             self._load.answered["mcp", error.http_status] += 1
             answer = refused(error)
@@ -101,7 +112,7 @@ class McpDoor:
                 answer = with_headers(answer, self._challenge(scope))
             await sending.refuse(answer)
 
-    def _host(self, scope: Scope) -> Host:
+    def _host(self, scope: Scope, charge: Callable[[], None]) -> Host:
         """Who speaks, and what the address of the request asks to see."""
         name = scope["path"].removeprefix(_PATH).strip("/") or "operations"
         tools = next((one for one in _SETS if one == name), None)
@@ -112,7 +123,7 @@ class McpDoor:
         if naming is None:
             raise InvalidRequest(f"names takes one of: {', '.join(_NAMINGS)}.", details={"field": "names"})
         graph_scope = asked.get("scope", [self._graph_scope])[-1]
-        return Host(_Through(self._rest, scope), tools, naming, graph_scope, self._stopping)
+        return Host(_Through(self._rest, scope), tools, naming, charge, graph_scope, self._stopping)
 
     def _challenge(self, scope: Scope) -> dict[str, str]:
         return {
@@ -157,6 +168,32 @@ class McpDoor:
             async with asyncio.timeout(timeout_s):
                 await self._idle.wait()
         await self.sessions.stop()
+
+
+class _Messages:
+    """Messages that hosts of each tenant have under way.
+
+    What they ask of operations is counted and bounded as every door's; a message that counted there too would need a
+    second place while it holds the first.
+    """
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._held: Counter[str] = Counter()
+
+    @contextmanager
+    def room(self, holder: Holder) -> Iterator[None]:
+        """Room for one more; ServiceUnavailable (429) beyond a limit."""
+        tenant = holder.tenant.tenant_id
+        if self._held[tenant] >= self._most:
+            raise ServiceUnavailable("Too many messages of this tenant are under way; try again shortly.", status=429)
+        self._held[tenant] += 1
+        try:
+            yield
+        finally:
+            self._held[tenant] -= 1
+            if not self._held[tenant]:
+                del self._held[tenant]
 
 
 class _Through:

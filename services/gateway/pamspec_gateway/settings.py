@@ -91,6 +91,8 @@ class Settings(CommonSettings):
     """A session of an MCP host without a request or stream for this long ends, and with it what it watches."""
     mcp_max_sessions: int = Field(default=10_000, ge=1)
     """Sessions of MCP hosts in this process; beyond it 503."""
+    mcp_sessions_each: int = Field(default=100, ge=1)
+    """Sessions of one principal of them; beyond it 429."""
     mcp_answer_tokens: int = Field(default=20_000, ge=4_000, le=200_000)
     """How large a result for an MCP host may be, a token for every three bytes; the rest comes by its cursor."""
 

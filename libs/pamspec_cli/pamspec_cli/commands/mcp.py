@@ -57,7 +57,7 @@ async def _with_client(client: AsyncClient, work: Work, arguments: argparse.Name
 
 
 async def _serve(client: AsyncClient, arguments: argparse.Namespace) -> int:
-    host = Host(Through(client), arguments.tools, arguments.names, arguments.scope)
+    host = Host(Through(client), arguments.tools, arguments.names, graph_scope=arguments.scope)
     await serve(host, Bounds(arguments.tokens))
     return OK
 
