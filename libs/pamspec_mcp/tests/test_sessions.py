@@ -105,6 +105,21 @@ async def test_pages_of_other_origins_are_refused(whole: Whole, origin: str, sta
         assert (await wire.ask(INITIALIZE, Origin=origin))[0] == status
 
 
+async def test_a_page_that_may_speak_may_read_and_no_other(whole: Whole) -> None:
+    async with aiohttp.ClientSession() as session:
+        for origin, may in {"http://localhost:6274": True, "https://evil.example": False}.items():
+            asking = {"Origin": origin, "Access-Control-Request-Method": "POST"}
+            async with session.options(f"{whole.url}/mcp", headers=asking) as preflight:
+                assert preflight.status == 204
+                assert preflight.headers.get("Access-Control-Allow-Origin") == (origin if may else None)
+            wire = Wire(session, whole.url, whole.key)
+            _, headers, _ = await wire.ask(INITIALIZE, Origin=origin)
+            assert headers.get("Access-Control-Allow-Origin") == (origin if may else None)
+            if may:
+                assert "Mcp-Session-Id" in headers["Access-Control-Expose-Headers"]
+                assert "Mcp-Session-Id" in preflight.headers["Access-Control-Allow-Headers"]
+
+
 async def test_a_rebound_name_helps_nobody(whole: Whole) -> None:
     async with aiohttp.ClientSession() as session:
         wire = Wire(session, whole.url, whole.key)

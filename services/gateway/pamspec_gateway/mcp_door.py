@@ -30,6 +30,7 @@ from pamspec_mcp.model.catalogue import Naming, ToolSet
 _PATH = "/mcp"
 _METADATA = "/.well-known/oauth-protected-resource"
 _METHODS = "DELETE, GET, OPTIONS, POST"
+_PAGES_SEND = b"Authorization, Content-Type, Last-Event-ID, MCP-Protocol-Version, Mcp-Method, Mcp-Name, Mcp-Session-Id"
 _CREDENTIALS = (b"authorization", b"x-api-key", b"traceparent")
 _SETS: tuple[ToolSet, ...] = get_args(ToolSet)
 _NAMINGS: tuple[Naming, ...] = get_args(Naming)
@@ -81,7 +82,8 @@ class McpDoor:
         return f"{scope.get('scheme', 'http')}://{host.decode('latin-1')}"
 
     async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
-        sending = _Sending(send)
+        origin = next((value for name, value in scope["headers"] if name == b"origin"), None)
+        sending = _Sending(send, origin if origin_allowed(origin, self._origins) else None)
         try:
             if scope["method"] not in ("GET", "POST", "DELETE"):
                 await send_answer(sending.send, not_allowed(scope["method"], _METHODS))
@@ -244,16 +246,21 @@ class _Through:
 
 
 class _Sending:
-    """The answer on its way, which may be refused as long as it has not begun."""
+    """The answer on its way, which may be refused as long as it has not begun.
 
-    def __init__(self, send: Send) -> None:
-        self._send = send
+    A page of an allowed origin is told that it may read it.
+    """
+
+    def __init__(self, send: Send, origin: bytes | None) -> None:
+        self._send, self._origin = send, origin
         self._begun = self._ended = False
 
     async def send(self, message: Message) -> None:
         """Pass a message on."""
         if message["type"] == "http.response.start":
             self._begun = True
+            if self._origin is not None:
+                message = {**message, "headers": [*message["headers"], *_for_pages(self._origin)]}
         elif not message.get("more_body"):
             self._ended = True
         await self._send(message)
@@ -268,6 +275,16 @@ class _Sending:
         if self._begun and not self._ended:
             with suppress(OSError):
                 await self.send({"type": "http.response.body", "body": b""})
+
+
+def _for_pages(origin: bytes) -> list[tuple[bytes, bytes]]:
+    return [
+        (b"access-control-allow-origin", origin),
+        (b"access-control-allow-methods", b"DELETE, GET, POST"),
+        (b"access-control-allow-headers", _PAGES_SEND),
+        (b"access-control-expose-headers", b"Mcp-Session-Id, WWW-Authenticate"),
+        (b"vary", b"Origin"),
+    ]
 
 
 def _counting(receive: Receive, room: Room) -> Receive:
