@@ -11,6 +11,10 @@ from mcp import Client
 
 from libs.pamspec_mcp.tests.conftest import MODES, host
 from pamspec_common import contracts
+from pamspec_common.calls import Answer
+from pamspec_mcp.handlers.graph import erasing, writing
+from pamspec_mcp.handlers.graph.reading import Place
+from pamspec_mcp.handlers.graph.writing import Unknown
 from pamspec_mcp.model.graph_tools import TOOLS
 from services.gateway.tests.whole import SCOPE, Whole
 
@@ -183,20 +187,32 @@ async def test_a_hundred_writers_lose_nothing(whole: Whole, path: str) -> None:
 
 
 async def test_adding_to_what_is_deleted_meanwhile_leaves_nothing(whole: Whole, scope: str, path: str) -> None:
+    """The entity is deleted after it was found, and before anything is said of it."""
+
+    async def plain(operation: str, document: bytes) -> Answer:
+        return Answer(*await whole.post(operation, document))
+
+    deleted = False
+
+    async def interposed(operation: str, document: bytes) -> Answer:
+        nonlocal deleted
+        if operation == "batch" and not deleted:
+            deleted = True
+            await erasing.delete_entities(Place(plain, scope), ["Ada"])
+        return await plain(operation, document)
+
     async with host(whole.url, whole.key, path) as client:
-        for turn in range(5):
-            await done(client, "create_entities", entities=[entity("Ada")])
-            adding = client.call_tool(
-                "add_observations", {"observations": [{"entityName": "Ada", "contents": [f"told {turn}"]}]}
-            )
-            await asyncio.gather(adding, done(client, "delete_entities", entityNames=["Ada"]))
-            assert (await done(client, "read_graph"))["entities"] == []
+        await done(client, "create_entities", entities=[entity("Ada")])
+        with pytest.raises(Unknown):
+            await writing.observe(Place(interposed, scope), {"Ada": ["told too late"]})
+        assert deleted
+        assert (await done(client, "read_graph"))["entities"] == []
     where = {"field": "object_type", "op": "eq", "value": "observation"}
     status, body = await whole.post(
         "query", {"scope_id": scope, "query": {"kind": "structured", "trust": "working", "where": where}}
     )
     assert status == 200, body
-    assert b"told" not in body
+    assert b"told too late" not in body
 
 
 @pytest.mark.parametrize(
