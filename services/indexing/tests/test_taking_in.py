@@ -120,7 +120,8 @@ async def test_a_consumer_that_stands_still_shows_in_readiness_and_writes_go_on(
 
     await garden.writer.create("before")
     await garden.settled()
-    blocker = await asyncpg.connect(world.database.role("indexing"))
+    patient = {"lock_timeout": "0", "idle_in_transaction_session_timeout": "0"}
+    blocker = await asyncpg.connect(world.database.role("indexing"), server_settings=patient)
     async with asyncio.timeout(PATIENCE_S):
         async with blocker.transaction():
             await clearing.lock(blocker, garden.key)
