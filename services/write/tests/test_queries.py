@@ -12,10 +12,11 @@ from pamspec_cli.servers.databases import Database
 from pamspec_write import queries
 
 STATEMENTS = {
-    name: value
+    f"{name}[{of}]" if of else name: statement
     for module in pkgutil.iter_modules(queries.__path__, f"{queries.__name__}.")
     for name, value in vars(importlib.import_module(module.name)).items()
     if name.endswith("_SQL")
+    for of, statement in (value.items() if isinstance(value, dict) else [("", value)])
 }
 
 
