@@ -32,7 +32,7 @@ PAGED = [
     for name in DOCUMENTS
     if "pagination" in contracts.schema(f"pamspec:operation:{name}:request").get("properties", {})
 ]
-OPERATORS = ("list_tenants",)
+OPERATORS = ("list_parked_entries", "list_tenants")
 """Not for the key of these tests."""
 CURSORS: list[Any] = [
     "²", "٣", "1" * 19, "9" * 19, "0" * 30, "a\u0000 b", "agent:a \u0000", "agent:a", "agent:a captain", " ", "\n",
