@@ -18,7 +18,7 @@ class Settings(CommonSettings):
     """Objects in one batch of commands at most."""
     retention_objects_per_s: int = Field(default=500, ge=1)
     """Objects that one process acts on each second at most."""
-    retention_lease_s: float = Field(default=30.0, gt=0)
+    retention_lease_s: float = Field(default=30.0, gt=0, le=300)
     """How long a scope stays with a process that says nothing."""
     erasure_poll_ms: int = Field(default=1000, ge=10)
     """How often to look for erasures that are to be verified."""

@@ -112,6 +112,36 @@ async def test_what_a_scan_finds_is_taken_and_looked_for_again(job: ErasureJob, 
     assert await writer.admin.fetchval(content, key, gone["ledger_sequence"] - 1) is None
 
 
+@pytest.mark.parametrize(
+    "leave",
+    [
+        "INSERT INTO core.data_key (scope_key, ledger_seq, kid, wrapped) VALUES ($1, $2, 'gone', 'k')",
+        "UPDATE core.version_span SET private = '1' WHERE scope_key = $1 AND from_seq = $2",
+    ],
+    ids=["key", "projection"],
+)
+async def test_of_what_was_sealed_nothing_is_left(job: ErasureJob, writer: Writer, leave: str) -> None:
+    """Neither the key of a version nor what queries compared of it; the sibling's stays."""
+    kept, gone = await writer.create({"text": SECRET}), await deleted(writer)
+    key, admin = await writer.scope_key(), writer.admin
+    await admin.execute(OUTBOX, key)
+    async with admin.transaction():
+        # Names no key that sealed something, so that the services beside this test go on.
+        await admin.execute("SET LOCAL session_replication_role = replica")
+        for sequence in (kept["ledger_sequence"], gone["ledger_sequence"] - 1):
+            await admin.execute(leave, key, sequence)
+    row = await verified(job, writer, gone["erasure_id"])
+    assert (lines(row)["provenance"]["state"], lines(row)["provenance"]["repairs"]) == ("open", 1)
+    await admin.execute(NO_PAGES, key)
+    assert (await verified(job, writer, gone["erasure_id"]))["closed_at"] is not None
+    left = (
+        "SELECT (SELECT count(*) FROM core.data_key WHERE scope_key = $1)"
+        " + (SELECT count(*) FROM core.version_span WHERE scope_key = $1 AND private IS NOT NULL)"
+    )
+    assert await admin.fetchval(left, key) == 1
+    await admin.execute("DELETE FROM core.data_key WHERE scope_key = $1", key)
+
+
 @pytest.mark.parametrize("hidden", [SECRET, 'of "Ann": 7 \\ 8'])
 async def test_a_value_in_a_book_keeps_the_erasure_open(job: ErasureJob, writer: Writer, hidden: str) -> None:
     """The value itself is looked for, also where nothing of the object's ids would lead to it."""

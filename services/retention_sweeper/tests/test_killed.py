@@ -94,6 +94,18 @@ async def test_what_changed_under_a_claim_is_looked_at_again_and_not_overwritten
     assert await here.events() == []
 
 
+async def test_a_lease_from_before_the_stores_clock_jumped_back_is_not_waited_for(world: World) -> None:
+    here = await garden(world)
+    await here.govern(ttl_seconds=60)
+    made = await here.writer.create("old")
+    await here.writer.admin.execute(
+        "UPDATE retention.scope SET leased_until = clock_timestamp() + interval '1 hour' WHERE scope_key = $1",
+        await here.writer.scope_key(),
+    )
+    async with world.sweeping(HOUR):
+        await here.reaches(made, retention_state="expired")
+
+
 async def _settled(key: int, world: World) -> bool:
     sql = "SELECT count(*) FROM retention.due WHERE scope_key = $1 AND claim IS NOT NULL"
     return bool(await world.writer.admin.fetchval(sql, key) == 0)

@@ -137,6 +137,18 @@ async def test_what_moved_meanwhile_is_followed_and_what_is_gone_is_done(writer:
     assert not any(content for content, _ in await values(writer, moved["object_id"]))
 
 
+async def test_a_lease_from_before_the_stores_clock_jumped_back_is_not_waited_for(writer: Writer) -> None:
+    """It is written in the transaction that begins the forget, before the job can see it."""
+    made = await writer.create({"n": 1})
+    lease = "ALTER TABLE core.forget ALTER leased_until SET DEFAULT {}"
+    await writer.admin.execute(lease.format("clock_timestamp() + interval '1 hour'"))
+    try:
+        name = await begun(writer, {"id": made["object_id"], "kind": "o"})
+    finally:
+        await writer.admin.execute(lease.format("'-infinity'"))
+    assert await finished(writer, name) == {made["object_id"]: "d"}
+
+
 async def test_only_services_begin_one(writer: Writer) -> None:
     request: Any = {"scope_id": writer.scope, "actor": PERSON, "policy_basis": "p", "token": "1.a", "items": [],
                     "ledger_sequence": 1}  # fmt: skip

@@ -325,6 +325,21 @@ async def test_a_lease_that_a_killed_process_left_is_taken_up(
     await stopped(other)
 
 
+async def test_a_lease_from_before_the_stores_clock_jumped_back_is_not_waited_for(
+    database: Database, write_bus: NatsAddress, still: Writer
+) -> None:
+    await still.create(1)
+    hold = await place(still)
+    await still.admin.execute(
+        "UPDATE core.legal_hold SET leased_until = clock_timestamp() + interval '1 hour' WHERE hold_id = $1",
+        hold["hold_id"],
+    )
+    other = await started(database, write_settings(database, write_bus, hold_poll_ms=10))
+    await settled(still)
+    assert set((await retentions(still)).values()) == {"legal_hold"}
+    await stopped(other)
+
+
 async def test_a_process_that_is_killed_at_work_loses_nothing_and_repeats_nothing(
     database: Database, write_bus: NatsAddress, still: Writer
 ) -> None:

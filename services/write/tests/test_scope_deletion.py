@@ -24,6 +24,7 @@ from services.write.tests.writer import (
     KEY,
     KID,
     PROVENANCE,
+    SUBSCRIPTION,
     TENANT,
     Document,
     Writer,
@@ -84,6 +85,11 @@ async def filled(writer: Writer) -> None:
     rules = {"scope_id": scope, "rules": f"// {SECRET}\n", "expected_rules_version": 0, "policy_basis": "rules"}
     await writer.ok("set_access_rules", rules)
     await bind(writer, "agent:guest", "contributor", scope)
+    forget = {
+        "scope_id": scope, "actor": {"actor_id": "human:officer", "actor_kind": "human"}, "policy_basis": SECRET,
+        "token": f"1.{scope}", "ledger_sequence": 1, "items": [],
+    }  # fmt: skip
+    await writer.ok("begin_forget", forget, by=SUBSCRIPTION)
 
 
 async def erased(writer: Writer, scope: str) -> Document:
@@ -115,7 +121,9 @@ async def rows_with(writer: Writer, text: str) -> dict[str, int]:
 async def test_nothing_of_a_deleted_scope_is_left_but_a_ledger_that_verifies(here: Writer) -> None:
     await filled(here)
     scope, key = here.scope, await here.scope_key()
-    assert {"core.version_private", "core.version_span", "core.scope_policy"} <= set(await rows_with(here, SECRET))
+    assert {"core.version_private", "core.version_span", "core.scope_policy", "core.forget"} <= set(
+        await rows_with(here, SECRET)
+    )
     counted = await here.ok("delete_scope", deletion(scope, dry_run=True))
     assert (counted["state"], counted["counts"]["objects"], counted["counts"]["versions"]) == ("present", 24, 26)
     assert counted["counts"]["role_bindings"] == 1
@@ -315,6 +323,19 @@ async def test_a_killed_process_s_erasure_goes_on_where_it_was(database: Databas
         assert await rows_with(still, SECRET) == {}
     finally:
         await stopped(still)
+
+
+async def test_a_lease_from_before_the_stores_clock_jumped_back_is_not_waited_for(here: Writer) -> None:
+    """It is written in the transaction that deletes the scope, before the job can see it."""
+    await here.create(SECRET)
+    await here.admin.execute(
+        "ALTER TABLE core.scope_deletion ALTER leased_until SET DEFAULT clock_timestamp() + interval '1 hour'"
+    )
+    try:
+        await here.ok("delete_scope", deletion(here.scope))
+    finally:
+        await here.admin.execute("ALTER TABLE core.scope_deletion ALTER leased_until SET DEFAULT '-infinity'")
+    assert (await erased(here, here.scope))["erased_versions"] == 1
 
 
 async def test_a_large_scope_is_erased_in_steps_and_its_neighbours_stay(

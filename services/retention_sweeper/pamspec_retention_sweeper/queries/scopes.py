@@ -13,9 +13,11 @@ SCOPES_DUE_SQL = "SELECT scope_key, tenant_id, scope_id FROM retention.scopes_du
 BACKLOG_SQL = "SELECT objects, oldest, scopes_behind FROM retention.backlog($1, $2)"
 
 # One process works on a scope at a time; what a killed one leaves is taken up when its lease has run out.
+# No lease lasts ten minutes: one that ends later was written before the store's clock jumped back.
 LEASE_SQL = """
 UPDATE retention.scope SET leased_until = clock_timestamp() + make_interval(secs => $2)
-WHERE scope_key = $1 AND leased_until < clock_timestamp()
+WHERE scope_key = $1
+  AND (leased_until < clock_timestamp() OR leased_until > clock_timestamp() + interval '10 minutes')
 RETURNING policy_version, ledger_epoch, followed_seq
 """
 RENEW_SQL = (

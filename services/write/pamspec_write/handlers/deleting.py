@@ -21,6 +21,7 @@ from pamspec_common.postgres import SHOW_TENANT_SQL, Connection, Pool, connectio
 from pamspec_common.service import Background
 from pamspec_write.documents.tenants import DeleteScope
 from pamspec_write.handlers.administering import Asked, RolledBack, record
+from pamspec_write.model.leases import lease_s
 from pamspec_write.model.rows import AdministrationRow
 from pamspec_write.queries import deletion as queries
 from pamspec_write.queries import tenants
@@ -95,7 +96,7 @@ class DeletionJob:
 
     def __init__(self, pool: Pool, settings: Settings) -> None:
         self._pool, self._settings = pool, settings
-        self._lease_s = 2 * settings.statement_timeout_ms / 1000 + settings.pool_wait_ms / 1000
+        self._lease_s = lease_s((2 * settings.statement_timeout_ms + settings.pool_wait_ms) / 1000)
 
     async def run(self, background: Background) -> None:
         """Work until the service stops."""

@@ -28,6 +28,7 @@ from pamspec_write.handlers.admission.acting import actor_of
 from pamspec_write.handlers.lanes import Lanes
 from pamspec_write.model.commands import Command, operation_hash
 from pamspec_write.model.forgetting import ACCOUNT, DONE, next_step, outcome
+from pamspec_write.model.leases import lease_s
 from pamspec_write.queries import forgetting as queries
 from pamspec_write.queries.forgetting import Item, LeasedForget
 from pamspec_write.settings import Settings
@@ -66,7 +67,8 @@ class ForgetJob:
 
     def __init__(self, pool: Pool, settings: Settings, lanes: Lanes) -> None:
         self._pool, self._settings, self._lanes = pool, settings, lanes
-        self._lease_s = (settings.lock_timeout_ms + settings.statement_timeout_ms + settings.pool_wait_ms) / 1000
+        waits_ms = settings.lock_timeout_ms + settings.statement_timeout_ms + settings.pool_wait_ms
+        self._lease_s = lease_s(waits_ms / 1000)
 
     async def run(self, background: Background) -> None:
         """Work until the service stops."""

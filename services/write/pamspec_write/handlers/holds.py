@@ -22,6 +22,7 @@ from pamspec_write.documents.holds import HoldObject
 from pamspec_write.handlers.lanes import Lanes
 from pamspec_write.model.commands import Command, operation_hash
 from pamspec_write.model.holds import HELD
+from pamspec_write.model.leases import lease_s
 from pamspec_write.queries.holds import (
     LeasedHold,
     NextHeads,
@@ -45,7 +46,7 @@ class HoldJob:
     def __init__(self, pool: Pool, settings: Settings, lanes: Lanes) -> None:
         self._pool, self._settings, self._lanes = pool, settings, lanes
         group_s = settings.hold_group / settings.hold_objects_per_s
-        self._lease_s = settings.lock_timeout_ms / 1000 + settings.statement_timeout_ms / 1000 + group_s
+        self._lease_s = lease_s((settings.lock_timeout_ms + settings.statement_timeout_ms) / 1000 + group_s)
 
     async def run(self, background: Background) -> None:
         """Work until the service stops."""

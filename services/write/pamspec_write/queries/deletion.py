@@ -31,9 +31,11 @@ ON CONFLICT DO NOTHING
 DELETE_BINDINGS_SQL = "DELETE FROM core.role_binding WHERE tenant_id = $1 AND scope_key = $2"
 
 DUE_SQL = "SELECT scope_key, tenant_id FROM core.deletions_due($1)"
+# No lease lasts ten minutes: one that ends later was written before the store's clock jumped back.
 LEASE_SQL = """
 UPDATE core.scope_deletion SET leased_until = clock_timestamp() + make_interval(secs => $2)
-WHERE scope_key = $1 AND finished_at IS NULL AND leased_until < clock_timestamp()
+WHERE scope_key = $1 AND finished_at IS NULL
+  AND (leased_until < clock_timestamp() OR leased_until > clock_timestamp() + interval '10 minutes')
 RETURNING done_seq, erased_versions, actor_id, operation_id, policy_basis
 """
 
@@ -76,6 +78,8 @@ RULES_GONE = (
     "DELETE FROM core.content_schema WHERE scope_key = $1 AND $2::text IS NOT NULL",
     "DELETE FROM core.held_object WHERE scope_key = $1 AND $2::text IS NOT NULL",
     "DELETE FROM core.legal_hold WHERE scope_key = $1 AND $2::text IS NOT NULL",
+    "DELETE FROM core.forget_item WHERE scope_key = $1 AND $2::text IS NOT NULL",
+    "DELETE FROM core.forget WHERE scope_key = $1 AND $2::text IS NOT NULL",
 )
 PROGRESS_SQL = """
 UPDATE core.scope_deletion SET done_seq = $2, erased_versions = $3,

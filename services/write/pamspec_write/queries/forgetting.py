@@ -30,9 +30,11 @@ DUE_SQL = """
 SELECT scope_key, erasure_id, tenant_id, scope_id, tenant_token, scope_token, partition FROM core.forgets_due($1)
 """
 # One process works on a forget at a time; what a killed one leaves is taken up when its lease has run out.
+# No lease lasts ten minutes: one that ends later was written before the store's clock jumped back.
 LEASE_SQL = """
 UPDATE core.forget SET leased_until = clock_timestamp() + make_interval(secs => $3)
-WHERE scope_key = $1 AND erasure_id = $2 AND finished_at IS NULL AND leased_until < clock_timestamp()
+WHERE scope_key = $1 AND erasure_id = $2 AND finished_at IS NULL
+  AND (leased_until < clock_timestamp() OR leased_until > clock_timestamp() + interval '10 minutes')
 RETURNING actor_id, actor_kind, policy_basis
 """
 KEEP_SQL = """

@@ -43,9 +43,11 @@ HOLDS_DUE_SQL = (
 )
 
 # One process works on a hold at a time; what a killed one leaves is taken up when its lease has run out.
+# No lease lasts ten minutes: one that ends later was written before the store's clock jumped back.
 LEASE_HOLD_SQL = """
 UPDATE core.legal_hold SET leased_until = clock_timestamp() + make_interval(secs => $3)
-WHERE scope_key = $1 AND hold_id = $2 AND leased_until < clock_timestamp() AND NOT undone
+WHERE scope_key = $1 AND hold_id = $2 AND NOT undone
+  AND (leased_until < clock_timestamp() OR leased_until > clock_timestamp() + interval '10 minutes')
 RETURNING object_type, policy_basis, release_basis, released_at IS NOT NULL AS released, done_seq
 """
 
