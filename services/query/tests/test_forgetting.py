@@ -123,6 +123,46 @@ async def test_what_was_shown_is_what_goes(writer: Writer, door: Door) -> None:
     assert await alive(door) == {second["object_id"], later["object_id"]}
 
 
+async def test_a_token_is_of_one_caller_and_one_subject_and_ends(writer: Writer, door: Door) -> None:
+    """Also once it has begun its forget: whoever sends it otherwise is never told that theirs is under way."""
+    kept = await writer.create({"n": 2})
+    gone = await writer.create({"n": 1}, actor=ANN)
+    request: Any = {"scope_id": SCOPE, "policy_basis": "asked"}
+    token = (await door.ok("forget", **request, subject=BY_ANN))["preview_token"]
+    position, until, bound, digest = token.split(".")
+    other = door.as_("human:other", roles=("admin",))
+    where: Any = {"field": "content:/n", "op": "eq", "value": 1}
+    # This filter finds the same set; the token is that of another preview still.
+    filters: list[Any] = [{"filter": {"where": where}}, {"actor_id": "human:bob"}, {"source_ref": "human:ann"}]
+    longer = f"{position}.{int(until) + 60}.{bound}.{digest}"
+
+    async def misused() -> None:
+        for by, subject, sent in (
+            (other, BY_ANN, token),
+            *((door, subject, token) for subject in filters),
+            (door, BY_ANN, longer),
+        ):
+            refused = await by.refused("forget", **request, subject=subject, preview_token=sent)
+            assert (refused["code"], refused["details"]["field"]) == ("invalid_request", "preview_token"), subject
+
+    await misused()
+    assert await alive(door) == {kept["object_id"], gone["object_id"]}
+    begun = await door.ok("forget", **request, subject=BY_ANN, preview_token=token)
+    await misused()
+    again = await door.ok("forget", **request, subject=BY_ANN, preview_token=token)
+    assert again["erasure_id"] == begun["erasure_id"], "a repetition is answered with what it began"
+
+
+async def test_a_preview_holds_for_an_hour(writer: Writer, door: Door, monkeypatch: pytest.MonkeyPatch) -> None:
+    gone = await writer.create({"n": 1}, actor=ANN)
+    request: Any = {"scope_id": SCOPE, "policy_basis": "asked", "subject": BY_ANN}
+    monkeypatch.setattr("pamspec_query.handlers.forgetting._HOLDS_S", -1)
+    shown = await door.ok("forget", **request)
+    refused = await door.refused("forget", **request, preview_token=shown["preview_token"])
+    assert (refused["code"], refused["details"]["reason"]) == ("version_conflict", "preview_expired")
+    assert await alive(door) == {gone["object_id"]}
+
+
 @pytest.mark.parametrize("role", ["reader", "contributor", "auditor"])
 async def test_who_may_not_erase_all_of_it_may_not_forget(writer: Writer, door: Door, role: str) -> None:
     await writer.create({"n": 1}, actor=ANN)

@@ -1,7 +1,8 @@
 """forget: all that concerns a subject, first shown, then erased under one receipt (PAMSPEC P189, S21).
 
-Invariant: what is executed is what was shown: the token of a preview binds the position and every id of its set, which
-is found again at that position and compared. The write service erases, item by item, under the lock of the scope.
+Invariant: what is executed is what was shown, to whom it was shown, and within the hour: the token of a preview binds
+caller, subject, end, position, and every id of its set, which is found again at that position and compared. The write
+service erases, item by item, under the lock of the scope.
 """
 
 from __future__ import annotations
@@ -9,8 +10,9 @@ from __future__ import annotations
 import hashlib
 import re
 from dataclasses import replace
-from typing import Any
+from typing import Any, NamedTuple
 
+import msgspec
 import orjson
 
 from pamspec_common.authorization.rights import Rights
@@ -26,14 +28,16 @@ from pamspec_query.documents import Expression, Forget, Query
 from pamspec_query.handlers.context import Context, refuse_grant
 from pamspec_query.model.plan import plan
 from pamspec_query.model.positions import Head, headers
-from pamspec_query.queries import forgetting
+from pamspec_query.queries import forgetting, heads
 from pamspec_query.queries.forgetting import Concern, Found
 from pamspec_query.queries.search import fetch_page
 from pamspec_query.queries.statements import At
 
 MOST = 100_000
 _SHOWN, _HELD_SHOWN, _PAGE = 20, 100, 1000
-_TOKEN = re.compile(r"[0-9]{1,18}\.[0-9a-f]{64}")
+_TOKEN = re.compile(r"(?P<position>[0-9]{1,18})\.(?P<until>[0-9]{1,10})\.(?P<bound>[0-9a-f]{32})\.[0-9a-f]{64}")
+_HOLDS_S = 3600
+"""How long a preview holds."""
 
 
 class Forgetting:
@@ -46,16 +50,23 @@ class Forgetting:
         """A preview, or with its token the beginning of the work."""
         refuse_grant(request)
         _check_subject(request)
-        _check_token(request)
+        shown = _shown(context, request)
         async with context.moment(request) as (conn, scope_key, head, rights):
             _check_rights(rights)
             if request.preview_token is not None:
                 begun = await forgetting.begun(conn, scope_key, request.preview_token)
                 if begun is not None:
                     return _begun(request, *begun, head)
-            position = _position(request, head)
+            now = int((await heads.now(conn)).timestamp())
+            if shown is not None and shown.until < now:
+                raise VersionConflict(
+                    "The preview is too old to act on; preview again, then decide.",
+                    details={"reason": "preview_expired"},
+                )
+            position = _position(shown, head)
             concerns = await _concerns(context, conn, scope_key, request, position)
-        token = _token(request, position, concerns)
+        until = now + _HOLDS_S if shown is None else shown.until
+        token = _token(context, request, _Shown(position, until), concerns)
         if len(concerns) > MOST:
             raise InvalidRequest(
                 f"More than {MOST} objects are concerned; forget them in parts, by a filter.",
@@ -121,25 +132,47 @@ def _check_rights(rights: Rights) -> None:
         )
 
 
-def _check_token(request: Forget) -> None:
-    if request.preview_token is not None and _TOKEN.fullmatch(request.preview_token) is None:
+class _Shown(NamedTuple):
+    """Of a preview its position, and the second of the store's clock up to which it holds."""
+
+    position: int
+    until: int
+
+
+def _shown(context: Context, request: Forget) -> _Shown | None:
+    """What the token says; None without one. A token of somebody else, or about something else, is refused."""
+    if request.preview_token is None:
+        return None
+    found = _TOKEN.fullmatch(request.preview_token)
+    if found is None:
         raise _foreign_token()
+    shown = _Shown(int(found["position"]), int(found["until"]))
+    if found["bound"] != _bound(context, request, shown):
+        raise _foreign_token()
+    return shown
+
+
+def _bound(context: Context, request: Forget, shown: _Shown) -> str:
+    """What a token binds beside its set: who asked, about what, and until when."""
+    subject = msgspec.to_builtins(request.subject)
+    parts = [context.principal.tenant_id, request.scope_id, context.actor_id, subject, shown.until]
+    return hashlib.sha256(canonical(parts)).hexdigest()[:32]
 
 
 def _foreign_token() -> InvalidRequest:
     return InvalidRequest(
-        "preview_token is none of ours; send it as the preview answered it.", details={"field": "preview_token"}
+        "preview_token is none of a preview of yours about this subject; send both as they were.",
+        details={"field": "preview_token"},
     )
 
 
-def _position(request: Forget, head: Head) -> int:
+def _position(shown: _Shown | None, head: Head) -> int:
     """The position of the preview; that of now for a new one."""
-    if request.preview_token is None:
+    if shown is None:
         return head.last_seq
-    position = int(request.preview_token.partition(".")[0])
-    if position > head.last_seq:
+    if shown.position > head.last_seq:
         raise _foreign_token()
-    return position
+    return shown.position
 
 
 async def _concerns(
@@ -174,17 +207,12 @@ async def _by_filter(context: Context, conn: Connection, scope_key: int, request
     return found
 
 
-def _token(request: Forget, position: int, concerns: list[Concern]) -> str:
-    """What a preview is known by: the position, and a digest of the subject and of every id and version in the set."""
-    subject = {
-        name: value
-        for name, value in (("actor_id", request.subject.actor_id), ("source_ref", request.subject.source_ref))
-        if value is not None
-    }
-    digest = hashlib.sha256(canonical([request.scope_id, subject]))
+def _token(context: Context, request: Forget, shown: _Shown, concerns: list[Concern]) -> str:
+    """What a preview is known by; its last part is a digest of every id and version in the set."""
+    digest = hashlib.sha256(str(shown.position).encode())
     for one in concerns:
         digest.update(b"\0" + " ".join((one.object_id, *(one.version_ids or ()))).encode())
-    return f"{position}.{digest.hexdigest()}"
+    return f"{shown.position}.{shown.until}.{_bound(context, request, shown)}.{digest.hexdigest()}"
 
 
 def _preview(request: Forget, concerns: list[Concern], token: str, position: int, head: Head) -> Answer:
