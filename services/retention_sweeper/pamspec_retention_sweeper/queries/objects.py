@@ -19,7 +19,8 @@ JOBS = (ACTOR_ID, "service:legal-hold")
 HEADS_SQL = "SELECT object_id, from_seq, kind FROM retention.heads($1, $2, $3)"
 FACTS_SQL = """
 SELECT f.*, a.read_at FROM retention.facts($1, $2::text[], $3::text[], $4) f
-LEFT JOIN retention.access a ON a.scope_key = $1 AND a.object_id = f.object_id
+LEFT JOIN LATERAL (
+  SELECT x.read_at FROM retention.access x WHERE x.scope_key = $1 AND x.object_id = f.object_id LIMIT 1) a ON true
 """
 
 # What is under way keeps its place: whoever finishes it looks at the object again.
