@@ -13,23 +13,30 @@ from pamspec_indexing.model import GONE, Head, Touched, session_key
 _COLUMNS = """s.scope_key, s.object_id, s.kind, s.version_id, s.from_seq, s.availability_state, p.private,
        first.ledger_seq AS first, coalesce(octet_length(p.content), 0) AS size, coalesce(x.sequence, 0) AS known"""
 
+# A range of one key, in the order of its index, makes that index the only way. By equality alone a new database, of whose
+# rows statistics say nothing yet, takes one that begins with the scope, and reads all of it for each object.
 _JOINS = """
 LEFT JOIN core.version_value p ON p.scope_key = s.scope_key AND p.ledger_seq = s.from_seq
-LEFT JOIN core.version first
-  ON first.object_id = s.object_id AND first.scope_key = s.scope_key AND first.version_seq = 1
+LEFT JOIN LATERAL (
+  SELECT v.ledger_seq FROM core.version v
+  WHERE (v.object_id, v.scope_key) BETWEEN (s.object_id, s.scope_key) AND (s.object_id, s.scope_key)
+  ORDER BY v.object_id, v.scope_key, v.version_seq LIMIT 1) first ON true
 LEFT JOIN index_.indexed_object x ON x.scope_key = s.scope_key AND x.object_id = s.object_id
-WHERE s.to_seq = 9223372036854775807 AND s.kind IN ('o', 'r')
-  AND NOT EXISTS (SELECT FROM core.scope_deletion d WHERE d.scope_key = s.scope_key)"""
+WHERE s.kind IN ('o', 'r') AND NOT EXISTS (SELECT FROM core.scope_deletion d WHERE d.scope_key = s.scope_key)"""
 
 HEADS_SQL = f"""
 SELECT {_COLUMNS}
 FROM unnest($1::bigint[], $2::text[]) AS r(scope_key, object_id)
-JOIN core.version_span s ON s.object_id = r.object_id AND s.scope_key = r.scope_key{_JOINS}
+CROSS JOIN LATERAL (
+  SELECT h.scope_key, h.object_id, h.kind, h.version_id, h.from_seq, h.availability_state FROM core.version_span h
+  WHERE (h.object_id, h.scope_key) BETWEEN (r.object_id, r.scope_key) AND (r.object_id, r.scope_key)
+    AND h.to_seq = 9223372036854775807
+  ORDER BY h.object_id, h.scope_key LIMIT 1) s{_JOINS}
 ORDER BY s.scope_key, s.object_id"""
 
 SCOPE_HEADS_SQL = f"""
 SELECT {_COLUMNS}
-FROM core.version_span s{_JOINS} AND s.scope_key = $1 AND s.from_seq < $2
+FROM core.version_span s{_JOINS} AND s.scope_key = $1 AND s.to_seq = 9223372036854775807 AND s.from_seq < $2
 ORDER BY s.from_seq DESC LIMIT $3"""
 
 CONTENTS_SQL = """
