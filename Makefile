@@ -5,7 +5,7 @@ UV_VERSION := 0.13.9
 export UV_PYTHON_DOWNLOADS := never
 export UV_SYSTEM_CERTS ?= true
 export UV_PROJECT_ENVIRONMENT := $(VENV)
-PACKAGES := libs/pamspec_common libs/pamspec_client libs/pamspec_conformance libs/pamspec_mcp libs/pamspec_cli \
+PACKAGES := libs/pamspec_common libs/pamspec_client libs/pamspec_conformance libs/pamspec_amp libs/pamspec_mcp libs/pamspec_cli \
 	services/write services/relay services/query services/subscription services/delegation services/indexing services/retention_sweeper services/gateway
 MCP := $(VENV)-mcp
 K8S := $(VENV)-k8s

@@ -20,7 +20,7 @@ from mcp.server.subscriptions import SUBSCRIPTION_ID_META_KEY
 from mcp_types import INTERNAL_ERROR, INVALID_PARAMS
 
 from pamspec_common.errors import PamspecError
-from pamspec_mcp.calling import Caller, Refused
+from pamspec_common.operating import Caller, Refused
 from pamspec_mcp.handlers import following, resources, tools
 from pamspec_mcp.handlers.following import Followings, TooMany
 from pamspec_mcp.handlers.graph import tools as graph_tools

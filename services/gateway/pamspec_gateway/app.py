@@ -1,6 +1,6 @@
 """The gateway, composed: doors from the outside in, each passing on what is not its own.
 
-MCP -> operations -> channels -> transfers -> the framework with conveniences and documentation.
+AMP -> MCP -> operations -> channels -> transfers -> the framework with conveniences and documentation.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from pamspec_common.service import Background, Part, Service
 from pamspec_common.turns import Turns
 from pamspec_gateway.absences import Absences
 from pamspec_gateway.agents import Agents
+from pamspec_gateway.amp_door import AmpDoor
 from pamspec_gateway.api_keys import ApiKeys, Guesses
 from pamspec_gateway.authentication import Guard
 from pamspec_gateway.credential_watch import CredentialWatch
@@ -178,7 +179,7 @@ class _Gateway:
         self._streams = StreamDoor(channels, guard, self._load, rest, self._settings.channel_recheck_s)
         door = OperationDoor({f"/v1/{name}": route for name, route in routes.items()}, guard, self._load, self._streams)
         self._mcp = McpDoor(self._settings, guard, self._load, door)
-        return self._mcp
+        return AmpDoor(self._settings, guard, self._load, self._mcp)
 
     async def _drain(self) -> None:
         if self._guard is not None:

@@ -7,9 +7,8 @@ credential; a stream whose credential is no longer valid ends; what is not MCP p
 from __future__ import annotations
 
 import asyncio
-from collections import Counter
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
 from typing import get_args
 from urllib.parse import parse_qs
@@ -20,8 +19,8 @@ from pamspec_common.calls import Answer
 from pamspec_common.errors import InvalidRequest, PamspecError, ServiceUnavailable, Unauthenticated
 from pamspec_gateway.authentication import Admission, Guard
 from pamspec_gateway.door import Load, Room, address_of, check_length, headers_of, not_allowed, refused, with_headers
-from pamspec_gateway.limits.holders import Holder
 from pamspec_gateway.settings import Settings
+from pamspec_gateway.through import Messages, Through
 from pamspec_mcp.app import Host, build
 from pamspec_mcp.http import Sessions, origin_allowed, resource_metadata
 from pamspec_mcp.model.bounds import Bounds
@@ -31,7 +30,6 @@ _PATH = "/mcp"
 _METADATA = "/.well-known/oauth-protected-resource"
 _METHODS = "DELETE, GET, OPTIONS, POST"
 _PAGES_SEND = b"Authorization, Content-Type, Last-Event-ID, MCP-Protocol-Version, Mcp-Method, Mcp-Name, Mcp-Session-Id"
-_CREDENTIALS = (b"authorization", b"x-api-key", b"traceparent")
 _SETS: tuple[ToolSet, ...] = get_args(ToolSet)
 _NAMINGS: tuple[Naming, ...] = get_args(Naming)
 
@@ -51,7 +49,7 @@ class McpDoor:
             most_of_one=settings.mcp_sessions_each,
             body_bytes=settings.max_body_bytes,
         )
-        self._messages = _Messages(max(1, load.limits.waiting // 4))
+        self._messages = Messages(max(1, load.limits.waiting // 4))
         self._stopping = asyncio.Event()
         self._idle = asyncio.Event()
         self._idle.set()
@@ -125,7 +123,14 @@ class McpDoor:
         if naming is None:
             raise InvalidRequest(f"names takes one of: {', '.join(_NAMINGS)}.", details={"field": "names"})
         graph_scope = asked.get("scope", [self._graph_scope])[-1]
-        return Host(_Through(self._rest, scope), tools, naming, charge, graph_scope, self._stopping)
+        return Host(
+            Through(self._rest, scope["headers"], scope.get("client")),
+            tools,
+            naming,
+            charge,
+            graph_scope,
+            self._stopping,
+        )
 
     def _challenge(self, scope: Scope) -> dict[str, str]:
         return {
@@ -170,79 +175,6 @@ class McpDoor:
             async with asyncio.timeout(timeout_s):
                 await self._idle.wait()
         await self.sessions.stop()
-
-
-class _Messages:
-    """Messages that hosts of each tenant have under way.
-
-    What they ask of operations is counted and bounded as every door's; a message that counted there too would need a
-    second place while it holds the first.
-    """
-
-    def __init__(self, most: int) -> None:
-        self._most = most
-        self._held: Counter[str] = Counter()
-
-    @contextmanager
-    def room(self, holder: Holder) -> Iterator[None]:
-        """Room for one more; ServiceUnavailable (429) beyond a limit."""
-        tenant = holder.tenant.tenant_id
-        if self._held[tenant] >= self._most:
-            raise ServiceUnavailable("Too many messages of this tenant are under way; try again shortly.", status=429)
-        self._held[tenant] += 1
-        try:
-            yield
-        finally:
-            self._held[tenant] -= 1
-            if not self._held[tenant]:
-                del self._held[tenant]
-
-
-class _Through:
-    """The operation door, as the request that carries a tool's call."""
-
-    def __init__(self, door: ASGIApp, scope: Scope) -> None:
-        self._door = door
-        kept = [(name, value) for name, value in scope["headers"] if name in _CREDENTIALS]
-        self._headers = [*kept, (b"content-type", b"application/json")]
-        self._client = scope.get("client")
-
-    async def __call__(self, operation: str, document: bytes) -> Answer:
-        """The answer of the operation door."""
-        path = f"/v1/{operation}"
-        scope: Scope = {
-            "type": "http",
-            "asgi": {"version": "3.0"},
-            "http_version": "1.1",
-            "method": "POST",
-            "scheme": "http",
-            "path": path,
-            "raw_path": path.encode(),
-            "root_path": "",
-            "query_string": b"",
-            "headers": [*self._headers, (b"content-length", b"%d" % len(document))],
-            "client": self._client,
-            "server": None,
-        }
-        taken: list[Message] = []
-        sent = False
-
-        async def receive() -> Message:
-            nonlocal sent
-            if sent:
-                return {"type": "http.disconnect"}
-            sent = True
-            return {"type": "http.request", "body": document, "more_body": False}
-
-        async def send(message: Message) -> None:
-            taken.append(message)
-
-        await self._door(scope, receive, send)
-        start = taken[0]
-        headers = {name.decode().title(): value.decode("latin-1") for name, value in start["headers"]}
-        for name in ("Content-Type", "Content-Length"):
-            headers.pop(name, None)
-        return Answer(start["status"], b"".join(message.get("body", b"") for message in taken[1:]), headers)
 
 
 class _Sending:

@@ -96,6 +96,15 @@ class Settings(CommonSettings):
     mcp_answer_tokens: int = Field(default=20_000, ge=4_000, le=200_000)
     """How large a result for an MCP host may be, a token for every three bytes; the rest comes by its cursor."""
 
+    amp_scope: str = "workspace:amp"
+    """The scope of each tenant that holds the cells of the AMP door."""
+    amp_development_key: SecretStr | None = None
+    """Development mode of the AMP door: requests without a key act by this one. Unset: they are refused."""
+    amp_embedding_space: str | None = None
+    """The embedding space by which searches of the AMP door compare; without it they go by words."""
+    retention_poll_ms: int = Field(default=1000, ge=10)
+    """How often the retention sweeper looks for what is due, as clients of the AMP door are told."""
+
     @property
     def serves_agents(self) -> bool:
         """Whether agents may log in to the bus here."""

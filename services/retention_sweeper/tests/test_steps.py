@@ -9,8 +9,8 @@ from typing import Any
 import msgspec
 import pytest
 
+from pamspec_common.decay import Scoring, falls_below, scoring_of
 from pamspec_common.retention import Decay, Retention
-from pamspec_retention_sweeper.model.scoring import Scoring, falls_below, scoring_of
 from pamspec_retention_sweeper.model.steps import ACTOR_ID, Facts, Step, next_step
 
 BORN = datetime(2026, 1, 1, tzinfo=UTC)

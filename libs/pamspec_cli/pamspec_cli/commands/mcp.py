@@ -12,8 +12,8 @@ from pamspec_cli.connection import FAILED, OK, Misused, add_arguments, reporting
 from pamspec_client import AsyncClient, InvalidRequest, NoAnswer, PamspecError, ProtocolError
 from pamspec_common import strict_json
 from pamspec_common.calls import Answer
+from pamspec_common.operating import Refused
 from pamspec_mcp.app import Host
-from pamspec_mcp.calling import Refused
 from pamspec_mcp.handlers.graph import jsonl
 from pamspec_mcp.handlers.graph.reading import Place
 from pamspec_mcp.model.bounds import Bounds

@@ -12,7 +12,7 @@ import logging
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import Any
 
-from pamspec_mcp.calling import Caller, Refused, document
+from pamspec_common.operating import Caller, Refused, document
 from pamspec_mcp.model import uris
 from pamspec_mcp.model.uris import Place
 

@@ -13,7 +13,7 @@ from mcp import MCPError
 from mcp_types import INVALID_PARAMS
 
 from pamspec_common import strict_json
-from pamspec_mcp.calling import Caller, Refused, document
+from pamspec_common.operating import Caller, Refused, document
 from pamspec_mcp.handlers import results
 from pamspec_mcp.model import catalogue, uris
 from pamspec_mcp.model.bounds import Bounds

@@ -14,7 +14,7 @@ import mcp_types as types
 from pamspec_common import contracts, strict_json
 from pamspec_common.calls import Answer, refusal
 from pamspec_common.errors import InvalidRequest, PamspecError
-from pamspec_mcp.calling import Caller, answered
+from pamspec_common.operating import Caller, answered
 from pamspec_mcp.model import cursors
 from pamspec_mcp.model.bounds import Bounds, cursor_fits, page_limit
 from pamspec_mcp.model.cursors import BadCursor, Cursor

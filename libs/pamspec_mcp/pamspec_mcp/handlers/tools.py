@@ -13,7 +13,7 @@ import mcp_types as types
 
 from pamspec_common import contracts
 from pamspec_common.errors import InvalidRequest
-from pamspec_mcp.calling import Caller
+from pamspec_common.operating import Caller
 from pamspec_mcp.handlers import results
 from pamspec_mcp.model import catalogue, schemas
 from pamspec_mcp.model.bounds import Bounds

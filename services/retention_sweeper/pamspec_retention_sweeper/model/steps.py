@@ -13,8 +13,8 @@ from typing import Any, Literal
 
 from msgspec import UNSET
 
+from pamspec_common.decay import falls_below, scoring_of
 from pamspec_common.retention import Retention, RetentionRule, later
-from pamspec_retention_sweeper.model.scoring import falls_below, scoring_of
 
 Action = Literal["delete", "mark_for_deletion", "expire", "redact_versions", "archive", "retain"]
 

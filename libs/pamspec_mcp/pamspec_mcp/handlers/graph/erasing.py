@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from pamspec_mcp.calling import Refused
+from pamspec_common.operating import Refused
 from pamspec_mcp.handlers.graph import reading
 from pamspec_mcp.handlers.graph.reading import Place
 from pamspec_mcp.model import graph as model

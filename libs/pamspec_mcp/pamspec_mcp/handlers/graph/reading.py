@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from pamspec_mcp.calling import Caller, document
+from pamspec_common.operating import Caller, document
 from pamspec_mcp.model.graph import Entity, Graph, Observation, Relation, graph_of, parts_of
 
 _PAGE = 1000

@@ -13,7 +13,7 @@ from jsonschema.protocols import Validator
 from pamspec_common import contracts, strict_json
 from pamspec_common.calls import Answer
 from pamspec_common.errors import InvalidRequest, ObjectNotFound
-from pamspec_mcp.calling import Caller, Refused
+from pamspec_common.operating import Caller, Refused
 from pamspec_mcp.handlers import results
 from pamspec_mcp.handlers.graph import erasing, reading, writing
 from pamspec_mcp.handlers.graph.reading import Place

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
-from pamspec_mcp.calling import Refused
+from pamspec_common.operating import Refused
 from pamspec_mcp.handlers.graph import erasing, reading
 from pamspec_mcp.handlers.graph.reading import Place
 from pamspec_mcp.model import graph as model

@@ -33,6 +33,11 @@ def scoring_of(decay: Decay, content: Any, quality: Mapping[str, Any]) -> Scorin
     )
 
 
+def score(scoring: Scoring, days: float) -> float:
+    """What something is worth so many days after it was last used."""
+    return scoring.importance * scoring.confidence * math.exp(-scoring.rate_per_day * days)
+
+
 def falls_below(decay: Decay, scoring: Scoring, clock_start: datetime) -> datetime | None:
     """From when on importance x confidence x e^(-rate x days) is below the threshold; None where it never is.
 

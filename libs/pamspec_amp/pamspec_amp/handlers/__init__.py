@@ -1,0 +1,1 @@
+"""What is done with cells, each as operations of one caller."""

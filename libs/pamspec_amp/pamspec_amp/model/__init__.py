@@ -1,0 +1,1 @@
+"""Rules without I/O: what a cell is, who may use it, and what its state means."""
