@@ -220,6 +220,7 @@ def past(**more: Any) -> Make:
 
 CASES: dict[str, tuple[str, str, Make]] = {
     "read": ("read", "object", named("object_id")),
+    "list reads": ("list_reads", "object", lambda product, name: {"object_ids": [name]}),
     "read with fields": ("read", "object", named("object_id", fields=["canonical_content"])),
     "read at a position": ("read", "object", named("object_id", as_of={"ledger_sequence": 1})),
     "read a version": ("read", "version", past(version_id=True)),

@@ -42,6 +42,7 @@ COMMANDS = (
     "subscriptions",
     "tail",
     "mcp",
+    "amp",
     "verify",
     "reindex",
     "spaces",

@@ -175,6 +175,7 @@ class Client:
     list_erasures = _blocking(AsyncClient.list_erasures)
     get_erasure = _blocking(AsyncClient.get_erasure)
     forget = _blocking(AsyncClient.forget)
+    list_reads = _blocking(AsyncClient.list_reads)
     list_holds = _blocking(AsyncClient.list_holds)
     register_schema = _blocking(AsyncClient.register_schema)
     get_schema = _blocking(AsyncClient.get_schema)

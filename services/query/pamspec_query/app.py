@@ -39,6 +39,7 @@ from pamspec_query.handlers.policies import list_policy_versions
 from pamspec_query.handlers.proofs import get_checkpoint, prove_ledger
 from pamspec_query.handlers.query import query
 from pamspec_query.handlers.read import read
+from pamspec_query.handlers.reads import list_reads
 from pamspec_query.handlers.schemas import get_schema, list_schemas
 from pamspec_query.handlers.scopes import get_scope, list_scopes
 from pamspec_query.handlers.snapshots import compare_snapshots, list_snapshots
@@ -188,6 +189,7 @@ def build(settings: Settings, write: Peer | None = None, indexing: Peer | None =
             "list_policy_versions", documents.ListPolicyVersions, list_policy_versions
         ),
         "list_holds": parts.operation("list_holds", documents.ListHolds, list_holds),
+        "list_reads": parts.operation("list_reads", documents.ListReads, list_reads),
         "list_erasures": parts.operation("list_erasures", documents.ListErasures, list_erasures),
         "forget": parts.operation("forget", documents.Forget, Forgetting(write, signer).forget),
         "get_schema": parts.operation("get_schema", documents.GetSchema, get_schema),

@@ -291,6 +291,12 @@ class ListHolds(Scoped, kw_only=True):
     pagination: Pagination | None = None
 
 
+class ListReads(Scoped, kw_only=True):
+    """list_reads."""
+
+    object_ids: Annotated[list[Id], msgspec.Meta(min_length=1, max_length=1000)]
+
+
 class GetSchema(Scoped, kw_only=True):
     """get_schema."""
 

@@ -97,6 +97,7 @@ CALLS: dict[str, dict[str, Any]] = {
     "list_snapshots": {},
     "get_scope": {},
     "list_policy_versions": {},
+    "list_reads": {"object_ids": ["obj:a"]},
     "list_holds": {},
     "list_erasures": {},
     "list_schemas": {},

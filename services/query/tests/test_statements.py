@@ -22,7 +22,18 @@ from pamspec_common.verification import pages
 from pamspec_query.documents import Query, decode
 from pamspec_query.model.plan import Plan, plan
 from pamspec_query.model.snapshots import Snapshot
-from pamspec_query.queries import candidates, comparison, export, heads, history, lapses, proofs, snapshots, spaces
+from pamspec_query.queries import (
+    candidates,
+    comparison,
+    export,
+    heads,
+    history,
+    lapses,
+    proofs,
+    reads,
+    snapshots,
+    spaces,
+)
 from pamspec_query.queries.candidates import Depth, Near, Reached, Source, Words
 from pamspec_query.queries.statements import At, Within, hint_statement, page_statement
 from services.query.tests import indexed
@@ -32,7 +43,7 @@ from services.query.tests.seeds import START, Scope
 
 CONSTANTS = {
     f"{module.__name__.rpartition('.')[2]}.{name}": getattr(module, name)
-    for module in (heads, history, pages, proofs, export, snapshots, comparison, candidates, spaces, lapses)
+    for module in (heads, history, pages, proofs, export, snapshots, comparison, candidates, spaces, lapses, reads)
     for name in vars(module)
     if name.endswith("_SQL")
 }

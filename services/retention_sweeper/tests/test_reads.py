@@ -31,6 +31,13 @@ async def test_a_read_is_noted_and_brings_back_what_had_expired(world: World) ->
         answer = await run(reader.operations, Call("read", here.writer.signer.sign(AGENT), document))
         assert answer.status == 200, answer.body
 
+    async def reads_of(*ids: str) -> list[Document]:
+        document = orjson.dumps({"scope_id": made["scope_id"], "object_ids": ids})
+        answer = await run(reader.operations, Call("list_reads", here.writer.signer.sign(AGENT), document))
+        assert answer.status == 200, answer.body
+        found: list[Document] = orjson.loads(answer.body)["reads"]
+        return found
+
     async def noted() -> bool:
         rows = await here.writer.admin.fetch("SELECT scope_key, object_id FROM retention.access")
         return (key, made["object_id"]) in {tuple(row) for row in rows}
@@ -46,6 +53,15 @@ async def test_a_read_is_noted_and_brings_back_what_had_expired(world: World) ->
             await until(noted)
             await here.reaches(made, retention_state="retained")
             await here.looked_at()
+        told = await reads_of(made["object_id"])
+        assert [(one["object_id"], one["reads"]) for one in told] == [(made["object_id"], 1)]
+        for _ in range(3):
+            await read(made)
+
+        async def counted() -> bool:
+            return bool((await reads_of(made["object_id"], "obj:none"))[0]["reads"] == 4)
+
+        await until(counted)
     finally:
         await reader.stop()
     rows = await here.writer.admin.fetch("SELECT object_id FROM retention.access")

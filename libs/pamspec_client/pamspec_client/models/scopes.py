@@ -104,6 +104,20 @@ class HoldPage(Document, kw_only=True):
     next_cursor: str | None = None
 
 
+class ObjectReads(Document, kw_only=True):
+    """How often an object was read by its id, as far as that is noted, and when last."""
+
+    object_id: str
+    reads: int
+    read_at: str
+
+
+class ReadsAnswer(Document, kw_only=True):
+    """The noted reads of objects; those that nobody read are left out."""
+
+    reads: list[ObjectReads]
+
+
 class SchemaRegistered(Document, kw_only=True):
     """A content schema that was registered."""
 

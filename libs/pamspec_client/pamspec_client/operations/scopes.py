@@ -13,6 +13,7 @@ from pamspec_client.models import (
     HoldPlaced,
     PolicyPage,
     PolicySet,
+    ReadsAnswer,
     RegisteredSchema,
     SchemaPage,
     SchemaRegistered,
@@ -54,6 +55,10 @@ class Scopes(Caller):
     async def release_hold(self, **request: Unpack[r.ReleaseHoldRequest]) -> HoldPlaced:
         """End a legal hold; its objects go back to their retention before, one by one."""
         return await self._typed(HoldPlaced, "release_hold", request)
+
+    async def list_reads(self, **request: Unpack[r.ListReadsRequest]) -> ReadsAnswer:
+        """How often objects were read by their ids, in a scope of which a retention rule asks for it."""
+        return await self._typed(ReadsAnswer, "list_reads", request)
 
     async def list_holds(self, **request: Unpack[r.ListHoldsRequest]) -> HoldPage:
         """One page of a scope's legal holds, the oldest first."""

@@ -47,6 +47,13 @@ class ReleaseHoldRequest(Writing, total=False):
     policy_basis: Required[str]
 
 
+class ListReadsRequest(Reading, total=False):
+    """How often objects were read by their ids."""
+
+    scope_id: Required[str]
+    object_ids: Required[list[str]]
+
+
 class ListHoldsRequest(ScopedPageRequest, total=False):
     """A page of a scope's legal holds."""
 

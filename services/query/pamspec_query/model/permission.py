@@ -16,6 +16,7 @@ _ACTIONS: dict[str, tuple[str, ...]] = {
     "read": ("read",),
     "query": ("query",),
     "inspect_history": ("inspect_history",),
+    "list_reads": ("read",),
     "list_snapshots": ("read",),
     "compare_snapshots": ("query",),
     "get_scope": IN_SIGHT,
