@@ -1,5 +1,5 @@
 """Heads are looked up by the index that begins with their id, whatever the statistics say: what an entry costs does not
-grow with its scope, also in a database of the first minute, of which the planner knows nothing.
+grow with its scope, also in a new database, of whose rows the planner knows nothing yet.
 """
 
 from __future__ import annotations

@@ -13,8 +13,8 @@ from pamspec_indexing.model import GONE, Head, Touched, session_key
 _COLUMNS = """s.scope_key, s.object_id, s.kind, s.version_id, s.from_seq, s.availability_state, p.private,
        first.ledger_seq AS first, coalesce(octet_length(p.content), 0) AS size, coalesce(x.sequence, 0) AS known"""
 
-# A range of one key, in the order of its index, makes that index the only way. By equality alone a new database, of whose
-# rows statistics say nothing yet, takes one that begins with the scope, and reads all of it for each object.
+# A range of one key, in the order of its index, makes that index the only way. By equality alone a new database, of
+# whose rows statistics say nothing yet, takes one that begins with the scope, and reads all of it for each object.
 _JOINS = """
 LEFT JOIN core.version_value p ON p.scope_key = s.scope_key AND p.ledger_seq = s.from_seq
 LEFT JOIN LATERAL (
