@@ -134,6 +134,7 @@ async def test_a_token_is_of_one_caller_and_one_subject_and_ends(writer: Writer,
     where: Any = {"field": "content:/n", "op": "eq", "value": 1}
     # This filter finds the same set; the token is that of another preview still.
     filters: list[Any] = [{"filter": {"where": where}}, {"actor_id": "human:bob"}, {"source_ref": "human:ann"}]
+    filters += [{"filter": {"where": where | {"value": value}}} for value in (1.5, 2**63, "\ud83d\ude00", None)]
     longer = f"{position}.{int(until) + 60}.{bound}.{digest}"
 
     async def misused() -> None:

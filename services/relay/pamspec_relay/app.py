@@ -283,7 +283,8 @@ class Relay:
         while not self._background.stopping.is_set():
             try:
                 async with self._store().acquire() as conn:
-                    self._waiting = await queries.fetch_waiting(conn, self._partitions, limit)
+                    waiting = await queries.fetch_waiting(conn, self._partitions, limit)
+                self._waiting = waiting
             except _STORE_AWAY as error:
                 self._store_is_away(error)
             if self._lags() and not alarmed:

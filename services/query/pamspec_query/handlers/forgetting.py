@@ -23,7 +23,7 @@ from pamspec_common.ids import mint
 from pamspec_common.peers import Peer
 from pamspec_common.postgres import Connection
 from pamspec_common.principal import TokenSigner, service_principal
-from pamspec_common.strict_json import canonical, dumps
+from pamspec_common.strict_json import dumps
 from pamspec_query.documents import Expression, Forget, Query
 from pamspec_query.handlers.context import Context, refuse_grant
 from pamspec_query.model.plan import plan
@@ -154,9 +154,13 @@ def _shown(context: Context, request: Forget) -> _Shown | None:
 
 def _bound(context: Context, request: Forget, shown: _Shown) -> str:
     """What a token binds beside its set: who asked, about what, and until when."""
-    subject = msgspec.to_builtins(request.subject)
-    parts = [context.principal.tenant_id, request.scope_id, context.actor_id, subject, shown.until]
-    return hashlib.sha256(canonical(parts)).hexdigest()[:32]
+    parts = (context.principal.tenant_id, request.scope_id, context.actor_id, request.subject, shown.until)
+    return hashlib.sha256(msgspec.json.encode(parts, enc_hook=_number, order="sorted")).hexdigest()[:32]
+
+
+def _number(value: object) -> msgspec.Raw:
+    """A number as it was sent."""
+    return msgspec.Raw(str(value).encode())
 
 
 def _foreign_token() -> InvalidRequest:

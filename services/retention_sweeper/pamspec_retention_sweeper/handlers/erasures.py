@@ -71,7 +71,8 @@ class ErasureJob:
         """A group of each scope that waits; whether there is more."""
         async with self._store.session() as conn:
             due = await queries.due(conn, _SCOPES_A_TURN)
-            self._standing = await queries.standing(conn)
+            standing = await queries.standing(conn)
+        self._standing = standing
         metrics.ERASURES_OPEN.set(self._standing.open)
         metrics.ERASURES_FAILING.set(self._standing.failing)
         busy = False
